@@ -207,3 +207,16 @@ async def test_the_setup_token_ends_as_soon_as_there_is_a_user(api: Client, db: 
     await make_user(db)
 
     assert (await set_up(api, token)).status == 403
+
+
+async def test_the_ways_to_log_in_are_public(api: Client) -> None:
+    reply = await api.get("/v1/auth/methods")
+
+    assert (reply.status, reply.data) == (200, {"demo": True, "providers": []})
+
+
+@pytest.mark.settings(oidc_issuers=("https://login.example.com",), oidc_audience=("console",))
+async def test_the_ways_to_log_in_name_the_providers(api: Client) -> None:
+    providers = (await api.get("/v1/auth/methods")).data["providers"]
+
+    assert providers == [{"issuer": "https://login.example.com", "clientId": "console"}]

@@ -111,7 +111,7 @@ async def function_of(api: Client, db: Database, victim: Victim) -> dict[str, An
     made = await api.post("/v1/functions", token=victim.house.tokens[Role.OWNER], **sent)
     secrets = {"secrets": [{"name": "KEY", "value": MARK}]}
     await api.patch(f"/v1/functions/{made.data['name']}", token=victim.house.tokens[Role.OWNER], json=secrets)
-    return {"name": made.data["name"]}
+    return {"name": made.data["name"], "version": 1}
 
 
 async def schedule_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
@@ -250,6 +250,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/projects/{name}/domains"): {"domain": "taken.example.com"},
     ("PUT", "/v1/projects/{name}/headers"): {"headers": []},
     ("PUT", "/v1/projects/{name}/redirects"): {"redirects": []},
+    ("POST", "/v1/projects/{name}/redirects/test"): {"path": "/old"},
     ("POST", "/v1/databases/{name}/query"): {"sql": "SELECT 1"},
     ("POST", "/v1/databases/{name}/change-tier"): {"instanceType": "mini"},
     ("POST", "/v1/databases/{name}/upgrade"): {"instanceType": "mini"},

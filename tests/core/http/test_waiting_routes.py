@@ -49,6 +49,7 @@ QUICK = {
     "POST /v1/scheduled-functions/{schedule_id}/run": RUNS,
     "POST /v1/projects/{name}/exec": RUNS,
     "POST /v1/databases/{name}/query": RUNS,
+    "POST /v1/projects/{name}/redirects/test": "changes nothing",
     "POST /v1/operator/jobs/{job_id}/retry": ROWS,
     "DELETE /v1/operator/jobs/{job_id}": ROWS,
     "PATCH /v1/operator/organizations/{organization_id}": ROWS,

@@ -305,6 +305,8 @@ CALLS: dict[str, Call] = {
     "update_project": Call(body=always({"autoDeploy": True}), source="create_project"),
     "set_header_rules": Call(body=always({"headers": [{"source": "/*", "name": "X-Run", "value": "yes"}]})),
     "set_redirects": Call(body=always({"redirects": [{"source": "/a", "destination": "/b", "status": 301}]})),
+    "test_rules": Call(body=always({"path": "/a"})),
+    "read_next_runs": Call(query=always({"expression": "0 9 * * 1-5", "timezone": "Europe/Berlin"})),
     "add_domain": Call(body=lambda run: {"domain": f"www{next(_numbers)}.harbor.example"}),
     "deploy_project": Call(first=deployed("create_project"), source="create_project", then=deployed("deploy_project")),
     "redeploy_project": Call(source="create_project", then=deployed("redeploy_project")),

@@ -109,3 +109,15 @@ async def test_slug_and_owners_of_a_deleted_organization_rest(
     assert [slug.rpartition("-")[0] for slug in slugs] == ["acme", "tools"]
     assert await quay.may_push("acme/x")
     assert (await make_party(app, db, "Tools")).org.slug == "tools"
+
+
+async def test_an_organization_lists_its_own_repositories(app: App, db: Database) -> None:
+    quay, pier = await make_party(app, db, "Quay"), await make_party(app, db, "Pier")
+    await quay.push("quay", "site")
+    await pier.push("pier", "app")
+
+    listed = await quay.api.get("/v1/repositories", token=await make_token(db, quay.user, quay.org.id))
+
+    (found,) = listed.data
+    assert (found["name"], found["defaultBranch"], found["sizeBytes"]) == ("quay/site", "main", 0)
+    assert found["url"] == f"{db.env.settings.api_url}/git/quay/site.git"

@@ -6,13 +6,15 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from moorage.core.kit.ids import new_trace_id
 from moorage.core.kit.texts import size_text, unusable
 from moorage.errors import BadRequest
+
+T = TypeVar("T")
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # Headers that the API reads; all others are dropped.
@@ -199,6 +201,21 @@ def query_values(text: str) -> dict[str, str]:
         if problem := unusable(name + value):
             raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
     return values
+
+
+async def finish_unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work for a request; cancels it and raises ClientGone when the client disconnects."""
+    running = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.disconnected())
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise ClientGone
+        return running.result()
+    finally:
+        for task in (running, gone):
+            task.cancel()
+        await asyncio.wait({running, gone})
 
 
 def basic_password(header: str) -> str | None:

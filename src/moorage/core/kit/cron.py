@@ -94,6 +94,22 @@ class Cron:
         """Return the first tick strictly after the moment, in epoch milliseconds."""
         return _timeline(self.expression, self.timezone).after(moment_ms // 1000) * 1000
 
+    def next_runs(self, moment_ms: int, count: int) -> list[int]:
+        """Return the first ticks strictly after the moment, in epoch milliseconds."""
+        ticks: list[int] = []
+        for _ in range(count):
+            moment_ms = self.next_after(moment_ms)
+            ticks.append(moment_ms)
+        return ticks
+
+    def describe(self) -> str:
+        """Return the expression in English, such as `At 09:00 on Monday through Friday`."""
+        return str(CronSim(" ".join(_read_fields(self.expression)), _SOME_DAY).explain())
+
+    def local_time(self, moment_ms: int) -> str:
+        """Return a moment in the time zone, in ISO 8601 with its UTC offset."""
+        return datetime.fromtimestamp(moment_ms // 1000, _read_zone(self.timezone)).isoformat()
+
     def latest_in(self, after_ms: int, until_ms: int) -> int | None:
         """Return the latest tick t with after < t <= until; cheap for long spans."""
         if after_ms >= until_ms:

@@ -26,7 +26,7 @@ from moorage.core.http.route import Router, Upload
 from moorage.core.http.waiting import follow_finished
 from moorage.core.vault import service as vault
 from moorage.errors import BadRequest, NotFound, RateLimited
-from moorage.products.functions import code, service, variables
+from moorage.products.functions import code, service, sources, variables
 from moorage.products.functions.contents import BadPackage
 from moorage.products.functions.edge_client import Call, EdgeClient, Outcome
 from moorage.products.functions.packages import PACKED_BYTES, Packages
@@ -35,6 +35,7 @@ from moorage.products.functions.schemas import (
     FILES,
     CreateFunctionForm,
     FunctionDetail,
+    FunctionFiles,
     FunctionListItem,
     FunctionRollbackInput,
     FunctionToken,
@@ -114,6 +115,19 @@ def _add_reads(router: Router, services: FunctionServices) -> None:
         function = service.get(tx, caller.org_id, name)
         versions = service.versions(tx, caller.org_id, function)
         return [FunctionVersion.of(version, function) for version in versions]
+
+    @router.get("/functions/{name}/versions/{version}/files", min_role=Role.MEMBER)
+    async def read_function_files(caller: Caller, request: Request, name: str, version: int) -> FunctionFiles:
+        """Return the files of a version, without its dependencies.
+
+        `text` is null for a file that is not UTF-8 text or is larger than 256 KB. There are at most 200 files
+        (`truncated` says that there are more) and 2 MB of text.
+        """
+        found = await services.db.read(lambda tx: service.get_version(tx, caller.org_id, name, version))
+        folder = await code.ensure_unpacked(
+            services.db.env.settings, services.publisher.artifacts, caller.org_id, found.digest
+        )
+        return FunctionFiles.of(found, await asyncio.to_thread(sources.read, folder))
 
 
 def _add_uploads(router: Router, services: FunctionServices) -> None:

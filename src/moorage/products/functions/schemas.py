@@ -17,6 +17,7 @@ from moorage.errors import BadRequest
 from moorage.products.functions.addresses import url_of
 from moorage.products.functions.edge_client import Outcome
 from moorage.products.functions.service import NewFunction
+from moorage.products.functions.sources import Sources
 from moorage.products.functions.tables import Function, Version
 from moorage.runtime.workers import runtimes
 from moorage.settings import Settings
@@ -270,6 +271,24 @@ class FunctionVersion(Output, frozen=True):
             to_wire(version.created_at),
             to_wire(version.updated_at),
         )
+
+
+class FunctionFile(Output, frozen=True):
+    path: str
+    size_bytes: int
+    text: str | None
+
+
+class FunctionFiles(Output, frozen=True):
+    version: int
+    main: str
+    files: list[FunctionFile]
+    truncated: bool
+
+    @classmethod
+    def of(cls, version: Version, sources: Sources) -> FunctionFiles:
+        files = [FunctionFile(each.path, each.size_bytes, each.text) for each in sources.files]
+        return cls(version.version, version.main, files, sources.is_cut)
 
 
 class FunctionToken(Output, frozen=True):

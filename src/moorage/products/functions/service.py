@@ -92,6 +92,14 @@ def versions(tx: Tx, org_id: int, function: Function) -> list[Version]:
     return tx.all(tables.VERSIONS, org_id=org_id, function_id=function.id)
 
 
+def get_version(tx: Tx, org_id: int, name: str, number: int) -> Version:
+    function = get(tx, org_id, name)
+    found = next((each for each in versions(tx, org_id, function) if each.version == number), None)
+    if found is None:
+        raise NotFound("There is no such version")
+    return found
+
+
 def masked_token(tx: Tx, org_id: int) -> str:
     token = vault.find(tx, org_id, "organization", "function_token")
     if token is None:

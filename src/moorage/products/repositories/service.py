@@ -27,6 +27,7 @@ from moorage.products.repositories.names import Name
 from moorage.products.repositories.tables import Repository
 
 FIRST_BRANCH = "main"
+SHOWN = 200  # repositories in a list
 SIMILARITY = 0.75  # of a mistyped name, by `difflib`
 
 
@@ -78,6 +79,11 @@ def find(tx: Tx, org_id: int, name: Name) -> Repository | None:
 
 def find_by_id(tx: Tx, org_id: int, repository_id: int) -> Repository | None:
     return tx.find(tables.FIND_BY_ID, org_id=org_id, id=repository_id)
+
+
+def newest(tx: Tx, org_id: int) -> list[Repository]:
+    """Return the newest repositories of an organization."""
+    return tx.all(tables.NEWEST_OF, org_id=org_id, most=SHOWN)
 
 
 def get(tx: Tx, org_id: int, name: Name) -> Repository:

@@ -14,8 +14,8 @@ from moorage.core.http.route import Router
 from moorage.core.product import Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
-from moorage.products.repositories import jobs, service
-from moorage.products.repositories.github import routes
+from moorage.products.repositories import jobs, routes, service
+from moorage.products.repositories.github import routes as github_routes
 from moorage.products.repositories.server.http import GitServer
 from moorage.products.repositories.server.receiving import OnPush
 
@@ -35,7 +35,7 @@ class Repositories(Product):
         return cls(db, github, GitServer(db, gate, on_push, telemetry=telemetry))
 
     def routers(self) -> Sequence[Router]:
-        return [routes.make_router(self.db)]
+        return [github_routes.make_router(self.db), routes.router]
 
     def mounts(self) -> Sequence[Mount]:
         return [Mount("/git/", self.git.handle)]

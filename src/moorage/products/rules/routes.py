@@ -15,8 +15,15 @@ from moorage.core.http.idempotency.once import Write
 from moorage.core.http.route import MB, Router
 from moorage.products.projects import service as projects
 from moorage.products.projects.route_sync import SyncRoutes
-from moorage.products.rules import checks, service
-from moorage.products.rules.schemas import HeaderRule, RedirectRule, SetHeadersInput, SetRedirectsInput
+from moorage.products.rules import checks, service, trial
+from moorage.products.rules.schemas import (
+    HeaderRule,
+    RedirectRule,
+    SetHeadersInput,
+    SetRedirectsInput,
+    TriedRules,
+    TryRulesInput,
+)
 
 RULES_BYTES = 2 * MB  # 1,000 rules of 2,000 characters each
 
@@ -26,6 +33,7 @@ def make_router(db: Database, sync_routes: SyncRoutes) -> Router:
     router = Router("Rules")
     _add_headers(router, db, sync_routes)
     _add_redirects(router, db, sync_routes)
+    _add_test(router, db)
     return router
 
 
@@ -80,3 +88,27 @@ def _add_redirects(router: Router, db: Database, sync_routes: SyncRoutes) -> Non
         response = await write(unit)
         await sync_routes()
         return response
+
+
+def _add_test(router: Router, db: Database) -> None:
+    @router.post("/projects/{name}/redirects/test", body_limit=2 * RULES_BYTES)
+    async def test_rules(caller: Caller, name: str, body: TryRulesInput) -> TriedRules:
+        """Tell what the rules of a project do with a path, without a request to it.
+
+        `redirects` lists each redirect on the way, `final` is the address at its end, and `headers` has the header
+        rules that apply there. With `redirects` or `headers` in the body, those rules are tried instead of the stored
+        ones; nothing is stored.
+        """
+        stored = await db.peek(lambda tx: service.rules_of(tx, caller.org_id, name))
+        own = await db.peek(lambda tx: service.own_addresses(tx, caller.org_id, name))
+        redirects = stored.redirects if body.redirects is None else [each.rule() for each in body.redirects]
+        headers = stored.headers if body.headers is None else [each.rule() for each in body.headers]
+
+        def check_and_try() -> trial.Trial:
+            if body.redirects is not None:
+                checks.check_redirects(redirects, own)
+            if body.headers is not None:
+                checks.check_headers(headers)
+            return trial.try_path(redirects, headers, own, body.path)
+
+        return TriedRules.of(body.path, await asyncio.to_thread(check_and_try))

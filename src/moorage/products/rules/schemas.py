@@ -11,6 +11,7 @@ from moorage.products.rules import patterns
 from moorage.products.rules.destinations import MAX_DESTINATION
 from moorage.products.rules.patterns import MAX_SOURCE
 from moorage.products.rules.tables import StoredHeader, StoredRedirect
+from moorage.products.rules.trial import Trial
 
 MAX_RULES = 1_000
 MAX_VALUE = 8_000
@@ -23,12 +24,15 @@ class HeaderRuleInput(Input):
     name: str
     value: str = Field(max_length=MAX_VALUE)
 
+    def rule(self) -> patterns.HeaderRule:
+        return patterns.HeaderRule(self.source, self.name, self.value)
+
 
 class SetHeadersInput(Input):
     headers: list[HeaderRuleInput] = Field(max_length=MAX_RULES)
 
     def rules(self) -> list[patterns.HeaderRule]:
-        return [patterns.HeaderRule(each.source, each.name, each.value) for each in self.headers]
+        return [each.rule() for each in self.headers]
 
 
 class RedirectRuleInput(Input):
@@ -39,12 +43,25 @@ class RedirectRuleInput(Input):
     )
     status: int = Field(description="301, 302, 303, 307 or 308.")
 
+    def rule(self) -> patterns.RedirectRule:
+        return patterns.RedirectRule(self.source, self.destination, self.status)
+
 
 class SetRedirectsInput(Input):
     redirects: list[RedirectRuleInput] = Field(max_length=MAX_RULES)
 
     def rules(self) -> list[patterns.RedirectRule]:
-        return [patterns.RedirectRule(each.source, each.destination, each.status) for each in self.redirects]
+        return [each.rule() for each in self.redirects]
+
+
+class TryRulesInput(Input):
+    path: str = Field(min_length=1, max_length=MAX_SOURCE, description="A path, with a query if wanted.")
+    redirects: list[RedirectRuleInput] | None = Field(
+        default=None, max_length=MAX_RULES, description="Rules to test instead of the stored ones."
+    )
+    headers: list[HeaderRuleInput] | None = Field(
+        default=None, max_length=MAX_RULES, description="Rules to test instead of the stored ones."
+    )
 
 
 class HeaderRule(Output, frozen=True):
@@ -68,3 +85,38 @@ class RedirectRule(Output, frozen=True):
     def of(cls, row: StoredRedirect) -> RedirectRule:
         rule = row.rule
         return cls(id=row.id, source=rule.source, destination=rule.destination, status=rule.status)
+
+
+class TriedRedirect(Output, frozen=True):
+    index: int
+    source: str
+    destination: str
+    status: int
+    location: str
+
+
+class TriedHeader(Output, frozen=True):
+    index: int
+    name: str
+    value: str
+
+
+class TriedRules(Output, frozen=True):
+    path: str
+    redirects: list[TriedRedirect]
+    final: str
+    leaves_site: bool
+    headers: list[TriedHeader]
+
+    @classmethod
+    def of(cls, path: str, trial: Trial) -> TriedRules:
+        return cls(
+            path=path,
+            redirects=[
+                TriedRedirect(hop.number, hop.rule.source, hop.rule.destination, hop.rule.status, hop.location)
+                for hop in trial.hops
+            ],
+            final=trial.final,
+            leaves_site=trial.leaves_site,
+            headers=[TriedHeader(number, rule.name, rule.value) for number, rule in trial.headers],
+        )

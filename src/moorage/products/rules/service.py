@@ -31,6 +31,12 @@ def redirects_of(tx: Tx, org_id: int, name: str) -> list[StoredRedirect]:
     return tx.all(tables.REDIRECTS_OF, org_id=org_id, project_id=projects.get(tx, org_id, name).id)
 
 
+def rules_of(tx: Tx, org_id: int, name: str) -> HostRules:
+    """Return the stored rules of a project."""
+    redirects = tuple(row.rule for row in redirects_of(tx, org_id, name))
+    return HostRules(redirects, tuple(row.rule for row in headers_of(tx, org_id, name)))
+
+
 def set_headers(tx: Tx, org_id: int, actor: Actor, name: str, rules: Sequence[HeaderRule]) -> list[StoredHeader]:
     """Replace all header rules of a project; `rules` are validated."""
     project = projects.lock(tx, org_id, name)

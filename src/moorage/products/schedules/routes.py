@@ -6,7 +6,8 @@ from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
 from moorage.core.http.request import Request
-from moorage.core.http.route import Router
+from moorage.core.http.route import Router, Scope
+from moorage.core.kit.cron import Cron
 from moorage.errors import RateLimited
 from moorage.products.functions.routes import busy_response
 from moorage.products.functions.schemas import InvokeFunctionResult
@@ -14,6 +15,8 @@ from moorage.products.schedules import service
 from moorage.products.schedules.runner import ScheduleRunner
 from moorage.products.schedules.schemas import (
     CreateScheduledFunctionInput,
+    CronPreview,
+    CronQuery,
     ScheduledFunction,
     UpdateScheduledFunctionInput,
 )
@@ -66,5 +69,14 @@ def make_router(runner: ScheduleRunner) -> Router:
             return InvokeFunctionResult.of(await runner.run_now(caller.org_id, schedule_id))
         except RateLimited as error:
             return busy_response(error, request)
+
+    @router.get("/cron/next", scope=Scope.IDENTITY)
+    def read_next_runs(tx: Tx, caller: Caller, query: CronQuery) -> CronPreview:
+        """Return a cron expression in words, and its next five runs.
+
+        `at` is in UTC, `localTime` in `timezone` with its offset. The same rules hold for scheduled functions, cronjobs
+        and backups.
+        """
+        return CronPreview.of(Cron.parse(query.expression, query.timezone), tx.now)
 
     return router

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from moorage.core.http.models import Input, Output, optional
+from moorage.core.http.models import Input, Output, QueryInput, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, MAX_TIMEZONE_CHARS, BadCron, BadTimezone, Cron
 from moorage.products.schedules.service import Changes, New
@@ -42,6 +42,30 @@ FunctionRef = Annotated[int | str, BeforeValidator(_function), Field(description
 CronText = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS), AfterValidator(_cron)]
 Timezone = Annotated[str, Field(min_length=1, max_length=MAX_TIMEZONE_CHARS), AfterValidator(_timezone)]
 Params = dict[str, Any]
+SHOWN_RUNS = 5
+
+
+class CronQuery(QueryInput):
+    expression: CronText
+    timezone: Timezone = "UTC"
+
+
+class CronRun(Output, frozen=True):
+    at: str
+    local_time: str
+
+
+class CronPreview(Output, frozen=True):
+    expression: str
+    timezone: str
+    description: str
+    next_runs: list[CronRun]
+
+    @classmethod
+    def of(cls, cron: Cron, now: int) -> CronPreview:
+        ticks = cron.next_runs(now, SHOWN_RUNS)
+        runs = [CronRun(to_wire(tick), cron.local_time(tick)) for tick in ticks]
+        return cls(cron.expression, cron.timezone, cron.describe(), runs)
 
 
 class CreateScheduledFunctionInput(Input):

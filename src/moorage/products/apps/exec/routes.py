@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, aclosing
@@ -16,7 +15,7 @@ from moorage.core.audit.service import AuditTarget
 from moorage.core.db.store import Database
 from moorage.core.http import sse
 from moorage.core.http.answer import Answer, Stream, failure
-from moorage.core.http.request import ClientGone, Request
+from moorage.core.http.request import Request, finish_unless_gone
 from moorage.core.http.route import Router
 from moorage.core.kit.events import Event
 from moorage.core.kit.masking import Masker
@@ -55,7 +54,7 @@ def make_router(db: Database, prepare: Prepare) -> Router:
             stack.callback(release)
             command = await _prepare_command(db, prepare, caller, name, body)
             if not is_streamed:
-                return _result(await _finish(request, command))
+                return _result(await finish_unless_gone(request, commands.finish(command)))
             stack.pop_all()  # From here on the stream holds the slot.
         # The return type documents the usual success; the dispatcher also accepts a stream.
         return cast(CommandResult, _stream(command, release))
@@ -72,21 +71,6 @@ async def _prepare_command(
     actor, target = caller.as_actor, AuditTarget("project", name)
     await db.write(lambda tx: audit.record(tx, caller.org_id, actor, "project.command_run", target, command=shown))
     return Prepared(replace(job, timeout_s=float(body.timeout_seconds)), hidden)
-
-
-async def _finish(request: Request, command: Prepared) -> Kept:
-    """Run a command to its end; raises ClientGone when the client disconnects before."""
-    running = asyncio.ensure_future(commands.finish(command))
-    gone = asyncio.ensure_future(request.disconnected())
-    try:
-        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            raise ClientGone
-        return running.result()
-    finally:
-        for task in (running, gone):
-            task.cancel()
-        await asyncio.wait({running, gone})
 
 
 def _result(kept: Kept) -> CommandResult:

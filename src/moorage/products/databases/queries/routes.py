@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
-from moorage.core.http.request import Request
+from moorage.core.http.request import Request, finish_unless_gone
 from moorage.core.http.route import Router
 from moorage.errors import Forbidden
 from moorage.products.databases.queries.schemas import (
@@ -22,7 +22,9 @@ def make_router(queries: Queries) -> Router:
     router = Router("Databases")
 
     @router.post("/databases/{name}/query", min_role=Role.MEMBER, secret=True)
-    async def query_database(caller: Caller, name: str, body: DatabaseQueryInput) -> DatabaseQueryResult:
+    async def query_database(
+        caller: Caller, request: Request, name: str, body: DatabaseQueryInput
+    ) -> DatabaseQueryResult:
         """Run one SQL statement on a running database, and record it in the activity feed.
 
         The statement can only read, unless an admin sends `write`. It ends after 10 seconds, and the answer has at most
@@ -34,7 +36,8 @@ def make_router(queries: Queries) -> Router:
         """
         if body.write and not caller.role.reaches(Role.ADMIN):
             raise Forbidden("A statement that writes needs the admin role")
-        result, took_ms = await queries.run(caller.org_id, caller.as_actor, name, body.sql, may_write=body.write)
+        work = queries.run(caller.org_id, caller.as_actor, name, body.sql, may_write=body.write)
+        result, took_ms = await finish_unless_gone(request, work)
         return DatabaseQueryResult.of(result, took_ms)
 
     @router.get("/databases/{name}/tables", min_role=Role.MEMBER, identifies=((TABLE_PATH, "name"),))
