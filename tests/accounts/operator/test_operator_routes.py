@@ -13,6 +13,7 @@ from tests.accounts.identity.support import IN_PRODUCTION
 from tests.builders import make_member, make_org, make_token, make_user, session_for
 from tests.client import Client, Reply
 from tests.conftest import RunJobs
+from tests.products.repositories.support import basic
 
 from moorage.accounts.identity import users
 from moorage.accounts.identity.operators import role as operator_role
@@ -299,11 +300,12 @@ async def test_a_suspended_organization_is_refused_until_it_is_lifted(bridge: Br
     refused = await statuses()
     by_path = await bridge.api.get(f"/v1/orgs/{org.id}/members", token=credentials[0])
     elsewhere = await bridge.api.get("/v1/usage", token=credentials[0], org=other.id)
+    git = await bridge.api.get("/git/a/b.git/info/refs?service=git-upload-pack", headers=basic(credentials[1]))
     me = await bridge.api.get("/v1/me", token=credentials[0])
     lifted = await bridge.patch(f"organizations/{org.id}", suspended=False)
 
     assert (suspended.status, suspended.data["suspendedAt"] is not None, refused) == (200, True, [403, 403])
-    assert (by_path.status, elsewhere.status, me.status) == (403, 200, 200)
+    assert (by_path.status, git.status, elsewhere.status, me.status) == (403, 403, 200, 200)
     assert (lifted.data["suspendedAt"], await statuses()) == (None, [200, 200])
     feed = await db.read(lambda tx: audit.latest(tx, org.id, before=None, most=2))
     assert [(row.actor, row.action) for row in feed] == [

@@ -19,7 +19,7 @@ PATH = "/v1/functions/hello/versions/{}/files"
 
 
 async def test_each_version_has_its_own_files_without_dependencies(team: Team) -> None:
-    more = {
+    more: dict[str, str | bytes] = {
         **PYTHON,
         "lib/b.py": "b = '⚓'\n",
         "logo.png": b"\x89PNG\xff\x00",
