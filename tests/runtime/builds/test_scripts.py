@@ -200,3 +200,14 @@ def test_a_script_before_the_start_that_repeats_the_build_is_left_out(
 
     assert (before in found.command, found.command == "exec node .") == (is_run, not is_run)
     assert before in unbuilt.command
+
+
+def test_files_of_variables_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".env.production").write_text("A=1\n")
+    start = "node --env-file=.env --env-file=.env.production --env-file .env.local src/index.js"
+
+    by_script = resolve(tmp_path, "npm start", {"scripts": {"start": start}})
+    by_command = resolve(tmp_path, "tsx --env-file=.env server.ts", {})
+
+    assert by_script.command == "exec node --env-file=.env.production src/index.js"
+    assert by_command.command == "exec tsx server.ts"

@@ -19,6 +19,7 @@ _RUN = re.compile(r"(npm|pnpm|yarn)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z0-9]
 # Scripts that npm runs without `run`; other words are npm's own commands.
 _NPM_SHORTCUTS = frozenset({"start", "test"})
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*[ \t]+)*")
+_ENV_FILE = re.compile(r"[ \t]--env-file(?:=|[ \t]+)(?:\"([^\"\n]+)\"|([^\s\"';|&]+))")
 _LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)")
 _SHELL_WORDS = frozenset(
     (
@@ -56,13 +57,18 @@ def resolve(command: str, folder: Folder, place: str, build: str = "") -> Script
     except BuildFailed:  # The build may have left an invalid package.json; the package manager reports that.
         events = []
     if not events:
-        return Script(replacing(command.strip()))
-    *before, last = events
+        return Script(replacing(without_missing_env_files(command.strip(), folder)))
+    *before, last = (each._replace(text=without_missing_env_files(each.text, folder)) for each in events)
     first = [f"npm_lifecycle_event={shlex.quote(each.name)} /bin/sh -c {shlex.quote(each.text)}" for each in before]
     main = replacing(last.text)
     if first:
         main = " && ".join([*first, f"exec /bin/sh -c {shlex.quote(main)}"])
     return Script(main, _variables(folder, place, last))
+
+
+def without_missing_env_files(command: str, folder: Folder) -> str:
+    """Leave out `--env-file` of files that do not exist: Node.js would exit, and the platform sets the variables."""
+    return _ENV_FILE.sub(lambda match: match[0] if folder.has(match[1] or match[2]) else "", command)
 
 
 def replacing(command: str) -> str:
