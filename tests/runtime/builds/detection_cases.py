@@ -65,6 +65,10 @@ CASES = (
     # Full-stack frameworks.
     Case("Next.js export", {**js("next"), "next.config.mjs": "export default { output: 'export' }"}, RUN, "out"),
     Case("Next.js export", js("next", scripts={"build": "next build && next export"}), RUN, "out"),
+    Case("Next.js export", js("next", scripts={"build": "next build", "export": "next build && next export"}),
+         "npm run build && next export", "out"),
+    Case("Next.js", {"package.json": {"dependencies": {"next": "^15.0.0"}, "scripts": {"build": "next build",
+         "start": "next start", "export": "next build && next export"}}}, RUN, start="npm start"),
     Case("Next.js", js("next", scripts={"build": "next build", "start": "next start"}), RUN, start="npm start"),
     Case("Next.js", js("next", scripts={"dev": "next dev", "start": "next dev"}), "next build", start="next start"),
     Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt generate"}), RUN, ".output/public"),

@@ -291,6 +291,32 @@ def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
         plan(make_request(tmp_path, wanted="auto"))
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"mern/client/package.json": {}, "mern/server/package.json": {}},
+        {"apps/one/requirements.txt": "dash", "apps/one/app.py": "import dash", "apps/two/requirements.txt": "dash"},
+        {"server/package.json": {}, "server/index.js": "http.createServer().listen(1)", "client/package.json": {}},
+        {"package.json": {"private": True}, "apps/web/package.json": {}, "apps/api/package.json": {}},
+    ],
+    ids=["two levels below", "Python two levels below", "a server of its own package", "a root without scripts"],
+)
+def test_several_apps_are_not_taken_for_one(tmp_path: Path, files: dict[str, Any]) -> None:
+    write_files(tmp_path, files)
+
+    with pytest.raises(BuildFailed, match=r"there are several apps, in .*, .*: set baseDir"):
+        plan(make_request(tmp_path, wanted="auto"))
+
+
+def test_requirements_in_utf_16_are_read(tmp_path: Path) -> None:
+    write_files(tmp_path, {"app.py": "from flask import Flask\napp = Flask(__name__)"})
+    (tmp_path / "requirements.txt").write_bytes("Flask==3.0.0\r\ngunicorn==22.0.0\r\n".encode("utf-16"))
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.framework, found.server) == ("Flask", "")
+
+
 def test_a_program_of_no_known_language_is_started_by_its_command(tmp_path: Path) -> None:
     write_files(tmp_path, {"server": "", "Cargo.toml": ""})
 

@@ -125,3 +125,12 @@ def test_a_start_that_may_work_is_tried(
     tmp_path: Path, scripts: dict[str, str], made: dict[str, str], changed: dict[str, str]
 ) -> None:
     assert started(tmp_path, {"package.json": {"scripts": scripts}}, made, **changed)
+
+
+def test_a_build_into_a_folder_with_pages_publishes_that_folder(tmp_path: Path) -> None:
+    files = {"package.json": {"scripts": {"build": "rollup -c"}}, "public/index.html": "x"}
+
+    output, lines = published(tmp_path, files, {"public/build/bundle.js": "x"})
+
+    assert output == "public"
+    assert lines == ["the build has made no folder: the folder public, which has index.html, is published"]

@@ -75,9 +75,10 @@ def _output_dir(request: BuildRequest, folder: Folder, plan: Plan, before: set[s
         if len(created) == 1:
             say(f"there is no folder {expected}; the build has made {created[0]}, which is published")
             return created[0]
-        if not created and plan.framework == node.SITE and folder.has(INDEX):
-            say(f"the build has made no folder: the base folder, which has {INDEX}, is published")
-            return ""
+        page = next((each for each in ("", *OUTPUTS) if folder.has(_join(each, INDEX))), None)
+        if not created and plan.framework == node.SITE and page is not None:
+            say(f"the build has made no folder: {_shown(page)}, which has {INDEX}, is published")
+            return page
     when = "after the build " if plan.build else ""
     fix = f"; set buildDir to the folder with {INDEX}" if _is_default_dir(request) else ""
     raise BuildFailed(f"{when}there is no folder {expected} (buildDir); {detect.listed(request, folder.base)}{fix}")

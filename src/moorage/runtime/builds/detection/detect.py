@@ -65,11 +65,11 @@ def _only_app(folder: Folder) -> Folder:
 
 
 def _apps_below(folder: Folder) -> list[str]:
-    """Return the sub-folders with an app; [] where the folder itself is one."""
+    """Return the sub-folders with an app, else those one level deeper; [] where the folder itself is one."""
     rows = (row for row in ROWS if row.language != "python" and row not in other.DOCKER)
     if folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows):
         return []
-    return [name for name in folder.folders() if any(folder.has(f"{name}/{each}") for each in MANIFESTS)]
+    return _nested_apps(folder)
 
 
 def make_plan(request: BuildRequest, folder: Folder) -> Plan:
@@ -258,10 +258,12 @@ def _cannot_start(folder: Folder, language: str) -> str:
 
 
 def _nested_apps(folder: Folder) -> list[str]:
-    """Return the folders with a manifest, one or two levels below."""
+    """Return the sub-folders with a manifest, else those one level deeper."""
     places = folder.folders()
-    places += [inner for place in places for inner in folder.folders(place)]
-    return [place for place in places if any(folder.has(f"{place}/{each}") for each in MANIFESTS)]
+    for level in (places, [inner for place in places for inner in folder.folders(place)]):
+        if apps := [place for place in level if any(folder.has(f"{place}/{each}") for each in MANIFESTS)]:
+            return apps
+    return []
 
 
 def _unknown(folder: Folder) -> str:

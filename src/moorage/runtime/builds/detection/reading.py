@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
 import json
 import os
@@ -72,7 +73,10 @@ class Folder:
             os.close(file)
             return None
         with open(file, "rb") as opened:
-            return opened.read(limit).decode("utf-8-sig", "replace")
+            data = opened.read(limit)
+        # PowerShell writes files such as requirements.txt in UTF-16.
+        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
 
     def has(self, *names: str) -> bool:
         """Return whether one of these is a regular file."""

@@ -20,6 +20,7 @@ from moorage.runtime.builds.detection.table.node_starts import (
     nx_start,
     script_or,
     server_build,
+    server_files,
 )
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, npm, script, subfolder
 
@@ -147,6 +148,12 @@ def _adonis_variables(folder: Folder) -> str:
     return "cp .env.example build/.env" if folder.has(".env.example") and not folder.has(".env") else ""
 
 
+def _next_export(folder: Folder) -> str:
+    """Return the command that old versions need after the build, unless the build has it."""
+    is_done = "next export" in folder.scripts.get("build", "") or _EXPORT_SETTING.find(folder) is not None
+    return "" if is_done else "next export"
+
+
 def _docusaurus_webpack(folder: Folder) -> str:
     """Return the webpack for a Docusaurus without a lock whose progress bar newer versions refuse: up to 3.9."""
     version = re.match(r"[^0-9]*(\d{1,4})(?:\.(\d{1,4}))?", folder.node_packages.get("@docusaurus/core", ""))
@@ -165,8 +172,13 @@ GENERATES = script(r"\bgenerate\b", "build", words="`nuxt generate` as the `buil
 _NUXT_STATIC = contains(
     r"preset\s*:\s*['\"`](?:static|github[-_]pages|gitlab[-_]pages)", *configs("nuxt"), words="a static preset"
 )
-_EXPORTS = contains(r"output\s*:\s*['\"`]export['\"`]", *configs("next"), words="`output: 'export'`") | script(
-    r"\bnext\s+export\b", "build", "export", words="`next export` in a script"
+_EXPORT_SETTING = contains(r"output\s*:\s*['\"`]export['\"`]", *configs("next"), words="`output: 'export'`")
+# Version 14 removed the command.
+_OLD_NEXT = Sign(
+    "version 13 or older", lambda folder: (0 < _major(folder, "next") < 14 and "Next.js 13 or older") or None
+)
+_EXPORTS = _EXPORT_SETTING | (
+    script(r"\bnext\s+export\b", "build", "export", words="`next export` in a script") & _OLD_NEXT
 )
 _SSR_OFF = contains(r"\bssr\s*:\s*false\b", *configs("react-router"), *configs("vite"), words="`ssr: false`")
 
@@ -181,7 +193,7 @@ FULL_STACK = (
     # Its own pages are made by Next.js, which package.json lists too.
     app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
     site("Next.js export", NEXT & _EXPORTS, _configured("out", r"distDir\s*:\s*['\"`]([\w./-]+)", *configs("next")),
-         scripts=("export", "build"), build="next build"),
+         build="next build", after=_next_export),
     app("Next.js", NEXT, script_or("next start"), build="next build"),
     site("Nuxt (static)", NUXT & (GENERATES | _NUXT_STATIC),
          lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public", scripts=("generate", "build"),
@@ -318,7 +330,11 @@ ANY = (
     site(SITE, PACKAGE & script(".", "build", words="`build` script")),
 )  # fmt: skip
 # After plain files: scripts of a page have the same names.
-LAST = (app("Node.js file", PACKAGE | file(*NODE_FILES)),)
+_FILES = Sign(
+    file(*NODE_FILES).words,
+    lambda folder: next((name for name in server_files(folder) if folder.has(name)), None),
+)
+LAST = (app("Node.js file", PACKAGE | _FILES),)
 
 
 def needs_old_openssl(folder: Folder) -> bool:

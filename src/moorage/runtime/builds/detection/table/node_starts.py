@@ -60,7 +60,7 @@ def find_start(folder: Folder) -> str:
     main = (folder.package or {}).get("main")
     if isinstance(main, str) and (is_there(folder, main) or _is_built(folder, main)):
         return f"node {shlex.quote(main)}"
-    if file := next((each for each in NODE_FILES if folder.has(each)), ""):
+    if file := next((each for each in server_files(folder) if folder.has(each)), ""):
         return f"node {file}"
     return _from_development(folder)
 
@@ -108,10 +108,15 @@ def _production(folder: Folder) -> str:
     return text[:MAX_SCRIPT_CHARS]
 
 
+def server_files(folder: Folder) -> list[str]:
+    """Return the usual names of files; one in a sub-folder with its own package.json belongs to another app."""
+    return [name for name in NODE_FILES if "/" not in name or not folder.has(f"{name.rpartition('/')[0]}/package.json")]
+
+
 def listens(folder: Folder) -> str | None:
     """Find a file of a usual name that starts a server."""
     main = (folder.package or {}).get("main")
-    for name in (*([main] if isinstance(main, str) else []), *NODE_FILES):
+    for name in (*([main] if isinstance(main, str) else []), *server_files(folder)):
         if re.search(r"\.listen\(|createServer\(|\bserve\(", folder.find_text(name) or ""):
             return f"a server in {name}"
     return None
