@@ -26,6 +26,7 @@ class Caller(NamedTuple):
     token_name: str | None = None  # of the API token
     session_id: int | None = None  # of a session with a row
     is_limited: bool = False  # an API token with a lower role than its user
+    org_name: str | None = None  # of the active organization, as the gate has read it
 
     @property
     def org_id(self) -> OrgId:

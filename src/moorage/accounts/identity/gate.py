@@ -51,6 +51,7 @@ class _Row(NamedTuple):
     plan: str | None
     card_verified: int | None
     org_suspended_at: int | None
+    org_name: str | None
     session_id: int | None = None  # these two for a session with a row
     session_seen_at: int | None = None
     token_id: int | None = None  # these five for an API token
@@ -61,7 +62,9 @@ class _Row(NamedTuple):
 
     @property
     def without_organization(self) -> _Row:
-        return self._replace(org_id=None, role=None, plan=None, card_verified=None, org_suspended_at=None)
+        return self._replace(
+            org_id=None, role=None, plan=None, card_verified=None, org_suspended_at=None, org_name=None
+        )
 
     def caller(self, *, first_use: bool = False) -> Caller:
         role = own_role = BY_NAME[self.role] if self.role else None
@@ -71,7 +74,7 @@ class _Row(NamedTuple):
         name = f"{self.first_name} {self.last_name}".strip()
         return Caller(
             self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use, None,
-            self.token_name, self.session_id, role is not own_role,
+            self.token_name, self.session_id, role is not own_role, self.org_name,
         )  # fmt: skip
 
 
@@ -88,6 +91,7 @@ _ROW = (
     _o.plan,
     type_coerce(_o.card_verified, Integer),
     _o.suspended_at,
+    _o.name,
 )
 _BY_TOKEN = Query(
     select(*_ROW, null(), null(), _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)

@@ -106,12 +106,11 @@ def console_router(db: Database) -> Router:
 
 
 @router.get("/whoami", scope=Scope.IDENTITY, point=True)
-def whoami(tx: Tx, caller: Caller) -> Whoami:
+def whoami(caller: Caller) -> Whoami:
     """Return the user of the credential with the active organization and role."""
-    org = orgs.find(tx, caller.org_id) if caller.org_id else None
-    if org is None:
+    if caller.org_name is None:
         return Whoami(caller.user_id, "", "", "")
-    return Whoami(caller.user_id, str(org.id), org.name, caller.role)
+    return Whoami(caller.user_id, str(caller.org_id), caller.org_name, caller.role)
 
 
 @router.get("/me", scope=Scope.IDENTITY, point=True)

@@ -112,7 +112,7 @@ class Statement:
         booleans = tuple(i for i, kind in enumerate(result) if isinstance(kind, Boolean)) if name == "sqlite" else ()
         names = {key: key if key in self._sets else key.removeprefix("_") for key in sorted(parameters)}
         positions = compiled.positiontup or []
-        is_plain = len(positions) > 1 and set(positions) <= parameters
+        is_plain = bool(positions) and set(positions) <= parameters
         return Compiled(
             sql=str(compiled),
             constants=constants,
@@ -120,8 +120,16 @@ class Statement:
             booleans=booleans,
             order=tuple(names.get(key) for key in positions),
             values=tuple(constants.get(key) for key in positions),
-            take=itemgetter(*(names[key] for key in positions)) if is_plain else None,
+            take=_taker([names[key] for key in positions]) if is_plain else None,
         )
+
+
+def _taker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Return a function that takes the values of parameters in order."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    (only,) = names
+    return lambda params: (params[only],)
 
 
 class Query(Statement, Generic[T]):

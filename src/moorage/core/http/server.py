@@ -85,8 +85,9 @@ class BoundedProtocol(HttpToolsProtocol):
             cause = error.__context__
             self._refuse(str(cause) if isinstance(cause, BadHead) else "The request is not valid HTTP")
             return
-        # Headers nearly always arrive in one read and then need no timer.
-        if self._head_timer is None and self._waits_for_head():
+        # Headers nearly always arrive in one read and then need no timer. An answered connection has its own.
+        is_answered = self.headers is _NOT_KEPT and self.timeout_keep_alive_task is not None
+        if self._head_timer is None and not is_answered and self._waits_for_head():
             self._start_timer()
 
     def eof_received(self) -> bool:  # type: ignore[override]
