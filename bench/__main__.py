@@ -34,6 +34,7 @@ from bench import (
     projects,
     read,
     redeploy,
+    resources,
     static,
     strangers,
 )
@@ -56,6 +57,7 @@ MEASURED: dict[str, Any] = {
     "flood": flood,
     "strangers": strangers,
     "first_start": first_start,
+    "resources": resources,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

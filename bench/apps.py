@@ -27,7 +27,8 @@ from moorage.runtime.sandbox.usage import process_tree
 
 NONE = at_most(0)
 ROLLBACK_BAR = at_most(3)
-ADOPTED_BAR = at_most(5)
+ADOPTED_BAR = at_most(3)
+SERVES_BAR = at_most(2)
 WAKE_BAR = at_most(2)
 IDLE_MINUTES = 1  # the least that can be set
 ASLEEP_S = 300.0  # A gateway keeps a connection to an app for two minutes, and one that has a connection stays awake.
@@ -322,7 +323,7 @@ def _judged(title: str, done: list[_Restart]) -> list[Figure]:
         *_visits(title, seen),
         Figure(f"{title}: apps that were started anew", sum(each.renewed for each in done), "", bar=NONE),
         Figure(f"{title}: start to all adopted, worst", max(each.adopted_s for each in done), "s", bar=ADOPTED_BAR),
-        Figure(f"{title}: start to API answers, worst", max(each.serves_s for each in done), "s"),
+        Figure(f"{title}: start to API answers, worst", max(each.serves_s for each in done), "s", bar=SERVES_BAR),
         Figure(f"{title}: signal to API answers, worst", max(each.away_s for each in done), "s"),
     ]
 

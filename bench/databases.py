@@ -95,6 +95,13 @@ def _make(port: Port, name: str, kind: str, tier: str) -> Made:
     return Made(name, made.port, made.username, made.password, made.database, time.perf_counter() - begun)
 
 
+def create(port: Port, name: str) -> None:
+    """Make a small PostgreSQL database, and return when it runs."""
+    asked = {"name": name, "type": "postgresql", "version": VERSIONS["postgresql"], "instanceType": "micro"}
+    port.call("POST", "/v1/databases", asked)
+    wait_until(lambda: bool(_read(port, name)["status"] == "running"), f"{name} runs", timeout_s=300)
+
+
 def _read(port: Port, name: str) -> Any:
     return port.call("GET", f"/v1/databases/{name}")
 

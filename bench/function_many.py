@@ -12,7 +12,7 @@ from bench.function_peers import WORKERD, Target
 from bench.function_platform import HELLO, Platform, in_parallel
 from bench.function_rounds import Plan, Samples, middle
 
-BAR = ratio_at_least(1.5)
+BAR = ratio_at_least(1.8)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bench.figures import Figure, median, ratio_at_least
 from bench.function_platform import HELLO, Platform
 from bench.function_rounds import Plan
 
-BAR = ratio_at_least(0.9)
+BAR = ratio_at_least(0.95)
 QUIET, NOISY = 0, 1  # seats: organizations
 LOOP = "def main(params):\n    while True:\n        pass\n"
 BOMB = """import os

@@ -38,7 +38,7 @@ _MODULES = {
     "edge": "moorage.runtime.edge.main",
     "invoker": "moorage.runtime.workers.main",
 }
-_BOUNDARY = "the-bench-boundary"
+BOUNDARY = "the-bench-boundary"
 
 
 class Refused(Exception):
@@ -107,7 +107,7 @@ class Platform:
 
     def _upload(self, path: str, runtime: str, source: str, fields: dict[str, object], seat: int) -> Any:
         body = multipart(fields, archive(MAIN[runtime.partition(":")[0]], source))
-        return self._ask("POST", path, body, f"multipart/form-data; boundary={_BOUNDARY}", seat)
+        return self._ask("POST", path, body, f"multipart/form-data; boundary={BOUNDARY}", seat)
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: str, seat: int) -> Any:
         headers = {"Authorization": f"Bearer {self.seats[seat].token}", "Content-Type": kind}
@@ -187,8 +187,8 @@ def archive(name: str, source: str) -> bytes:
 
 def multipart(fields: dict[str, object], code: bytes) -> bytes:
     parts = [
-        f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
         for name, value in fields.items()
     ]
-    head = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="code"; filename="code.zip"\r\n'.encode()
-    return b"".join([*parts, head, b"Content-Type: application/zip\r\n\r\n", code, f"\r\n--{_BOUNDARY}--\r\n".encode()])
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="code"; filename="code.zip"\r\n'.encode()
+    return b"".join([*parts, head, b"Content-Type: application/zip\r\n\r\n", code, f"\r\n--{BOUNDARY}--\r\n".encode()])

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from bench import processes, stores
 from bench.figures import Figure, at_most, percentile
-from bench.function_platform import Refused, in_parallel, wait_until
+from bench.function_platform import BOUNDARY, Refused, in_parallel, multipart, wait_until
 
 PUSH_BAR = at_most(2)
 UPLOAD_BAR = at_most(2)
@@ -68,6 +68,10 @@ class Harbor:
     def upload(self, name: str, archive: bytes, seat: int = 0) -> Any:
         body = _multipart(name, archive)
         return self._ask("POST", "/v1/projects/static-upload", body, f"multipart/form-data; boundary={_BOUNDARY}", seat)
+
+    def upload_function(self, fields: dict[str, object], code: bytes, seat: int = 0) -> Any:
+        body = multipart(fields, code)
+        return self._ask("POST", "/v1/functions", body, f"multipart/form-data; boundary={BOUNDARY}", seat)
 
     def roll_back(self, name: str, uuid: str, seat: int = 0) -> str:
         path = f"/v1/projects/{name}/rollback"
