@@ -24,6 +24,7 @@ USED = (
     ("init", "manifest.starting", "Write moorage.toml for a folder."),
     ("diff", "manifest.commands", "Show the difference between moorage.toml and the platform."),
     ("apply", "manifest.commands", "Make the platform as moorage.toml says."),
+    ("import", "importing.commands", "Write moorage.toml from the files of another platform."),
     ("schema", "manifest.starting", "Print the JSON Schema of moorage.toml, for editors."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
