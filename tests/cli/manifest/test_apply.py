@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.cli.importing.import_cases import CASES
 from tests.cli.live import Shell
 from tests.e2e.projects_support import new_name, page
 from tests.products.functions.support import zip_of
+from tests.products.repositories.support import Checkout
 
 from moorage.cli import manifest
-from moorage.cli.manifest import Change
+from moorage.cli.manifest import Change, writing
 from moorage.client import NotFound
 from moorage.client.models import SecretUpsert
 
@@ -347,3 +350,63 @@ def test_diff_has_colours_on_a_terminal_and_a_code_for_scripts(shell: Shell, fol
     assert piped.returncode == 1
     shell.ok("apply", folder)
     assert shell("diff", folder, "--exit-code").returncode == 0
+
+
+def test_a_project_of_a_repository_is_created_with_everything_that_belongs_to_it(
+    shell: Shell, folder: Path, tmp_path: Path
+) -> None:
+    name = new_name("whole")
+    work = Checkout.init(tmp_path / "work")
+    work.commit(index_html=page("whole"), job_js="console.log(1)", package_json="{}")
+    shell.sites.push(work, f"demo/{name}")
+    write(
+        folder,
+        f"""
+        [project]
+        name = "{name}"
+        repository-name = "demo/{name}"
+        kind = "static"
+        build-cmd = ""
+        deploy-guard = true
+        env = {{ MODE = "x" }}
+        [[redirects]]
+        source = "/a"
+        destination = "/b"
+        status = 302
+        [[cronjobs]]
+        name = "{name}-job"
+        cron-schedule = "@daily"
+        language = "nodejs"
+        start-cmd = "node job.js"
+        [[monitors]]
+        name = "{name}"
+        url = "/"
+        [[monitors.alerts]]
+        metric = "status"
+        condition = "lt"
+        threshold = 1
+        enabled = false
+        """,
+    )
+
+    apply_once(shell, folder)
+
+    project = shell.client.projects.read(name)
+    monitor = next(each for each in shell.client.monitors.list() if each.name == name)
+    assert project.deploy_guard
+    assert shell.client.cronjobs.read(f"{name}-job").repository_name == f"demo/{name}"
+    assert monitor.url == f"{project.project_url}/"
+    assert [each.enabled for each in shell.client.monitors.list_alerts(monitor.id)] == [False]
+
+
+def test_imported_rules_are_accepted_by_the_platform(shell: Shell, folder: Path, project: str) -> None:
+    for case in CASES:
+        rules: dict[str, Any] = {key: case.toml[key] for key in ("redirects", "headers") if key in case.toml}
+        if rules:
+            write(folder, writing.new(writing.Draft({"name": project}, rules)))
+            wanted = manifest.load(folder)
+            assert wanted is not None
+
+            manifest.apply(shell.client, manifest.plan(shell.client, wanted), prune=True)
+
+            assert differences(shell, folder) == []
