@@ -287,8 +287,7 @@ def test_a_setting_that_cannot_change_stops_before_anything_is_changed(
     refused = shell("apply", folder)
 
     assert refused.returncode == 1
-    assert "moorage.toml:1: project" in refused.stderr
-    assert "cannot become 'container'" in refused.stderr
+    assert f"moorage.toml:3: project {project}: kind is 'static' on the platform; only a new project" in refused.stderr
     assert shell.client.projects.read(project).build_cmd != "x"
 
 
@@ -313,7 +312,7 @@ interval = 5
     assert refused.returncode == 1
     assert "cannot create monitor bad at moorage.toml:5" in refused.stderr
     assert f"(already applied: project {project})" in refused.stderr
-    assert "  interval: " in refused.stderr
+    assert "  moorage.toml:8 interval: " in refused.stderr
     assert "trace id: " in refused.stderr
 
 

@@ -254,8 +254,12 @@ def explained(error: ApiError, change: Change, applied: list[Change]) -> ApiErro
     """Return an error of the API with the resource, the lines of its fields, and the changes before it."""
     before = f" (already applied: {', '.join(map(title_of, applied))})" if applied else ""
     message = f"cannot {change.action} {title_of(change)} at {change.where}: {error.message}{before}"
-    fields = {to_kebab(name): text for name, text in error.fields.items()}
+    fields = {_located(change, to_kebab(name)): text for name, text in error.fields.items()}
     return type(error)(error.status, message, fields, error.trace_id)
+
+
+def _located(change: Change, key: str) -> str:
+    return f"{change.where_of(key)} {key}"
 
 
 def to_kebab(name: str) -> str:

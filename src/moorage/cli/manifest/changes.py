@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from moorage.cli.manifest.reading import Entry
+from moorage.cli.manifest.reading import Entry, Manifest
 
 MASK = "••••"
 _SECRET_NAME = re.compile(
@@ -47,12 +47,23 @@ class Change:
     needs_prune: bool = False
     problem: str = ""  # why it cannot be applied, with the next step
     path: tuple[str | int, ...] = ()  # of the entry in the file
-    where: str = ""  # file and line
+    manifest: Manifest | None = field(default=None, repr=False)
     entry: Entry = field(default_factory=dict)
     live: Entry = field(default_factory=dict)
     ref: Any = None  # id or name of the existing resource in the API
     project: str | None = None
     parent: str | None = None  # name of the monitor of an alert
+
+    @property
+    def where(self) -> str:
+        """File and line of the entry, or of its section where the file does not have it."""
+        return self.where_of("")
+
+    def where_of(self, key: str) -> str:
+        """Return file and line of a key, such as `auto-scaling.max-replicas` or `redirects[0].source`."""
+        names = [int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", key)]
+        path = tuple(names) if names[:1] == list(self.path[:1]) else (*self.path, *names)
+        return self.manifest.where(*path) if self.manifest is not None else ""
 
     def due_fields(self, *, prune: bool) -> list[FieldChange]:
         return [each for each in self.fields if prune or not each.needs_prune]
@@ -74,7 +85,9 @@ def problems(changes: list[Change]) -> list[str]:
     """Return the reasons why the file cannot be applied; empty where it can. Missing secrets are no such reason."""
     found = [f"{each.where}: {each.problem}" for each in changes if each.problem and each.kind != "secret"]
     for each in changes:
-        found += [f"{each.where}: {each.kind} {each.name}: {one.problem}" for one in each.fields if one.problem]
+        found += [
+            f"{each.where_of(one.key)}: {each.kind} {each.name}: {one.problem}" for one in each.fields if one.problem
+        ]
     return found
 
 

@@ -32,6 +32,7 @@ T = TypeVar("T")
 AUTO = "auto"
 DEFAULT_SEVERITY = "warning"
 NOT_SET = "is not set"
+FIXED = "only a new {kind} can have another value: change the file, or delete the {kind} and apply again"
 
 
 def plan(client: Client, manifest: Manifest) -> list[Change]:
@@ -72,7 +73,7 @@ class _Planner:
                 changes += compare()
         for change in changes:
             change.project = name
-            change.where = change.where or self._manifest.where(*change.path)
+            change.manifest = self._manifest
         return sorted(changes, key=_order)
 
     # Parts of a comparison.
@@ -91,16 +92,24 @@ class _Planner:
             fields += [hidden_change(key, value) for key, value in hidden(entry, resource)]
             return Change(resource.kind, name, Action.CREATE, fields, path=path, entry=entry)
         fields = [each for key, value in entry.items() if (field := resource.fields.get(key)) is not None
-                  for each in differences(field, live.get(key), value, f"{resource.kind} exists")]  # fmt: skip
+                  for each in differences(field, live.get(key), value, resource.kind)]  # fmt: skip
         action = Action.UPDATE if fields else Action.NOTHING
         return Change(resource.kind, name, action, fields, path=path, entry=entry, live=live, ref=ref)
 
     def _surplus(self, resource: Resource, name: str, ref: Any, live: Entry, *, parent: str | None = None) -> Change:
         """Return the deletion of a resource of the project that the file does not have."""
         fields = [FieldChange(key, value, None) for key, value in flat(live, resource) if key != "name"]
-        change = Change(resource.kind, name, Action.DELETE, fields, needs_prune=True, live=live, ref=ref, parent=parent)
-        change.where = self._manifest.where(resource.section)
-        return change
+        return Change(
+            resource.kind,
+            name,
+            Action.DELETE,
+            fields,
+            needs_prune=True,
+            path=(resource.section,),
+            live=live,
+            ref=ref,
+            parent=parent,
+        )
 
     # Resources.
 
@@ -358,7 +367,7 @@ def hidden_change(key: str, value: Any) -> FieldChange:
     return FieldChange(key, None, f"${name}", problem=problem)
 
 
-def differences(field: Field, before: Any, after: Any, reason: str) -> list[FieldChange]:
+def differences(field: Field, before: Any, after: Any, kind: str) -> list[FieldChange]:
     """Return the differences of one key; variables that only the platform has need --prune."""
     if field.shape is Shape.HIDDEN:
         return [] if before == after else [hidden_change(field.key, after)]
@@ -370,10 +379,7 @@ def differences(field: Field, before: Any, after: Any, reason: str) -> list[Fiel
         return found + [FieldChange(f"{field.key}.{name}", old[name], None, needs_prune=True) for name in surplus]
     if is_same(before, after):
         return []
-    problem = "" if field.is_updatable and field.key != "linked" else (
-        f"{field.key} is {before!r} on the platform and cannot become {after!r}: the {reason}; "
-        "change the file, or delete the resource and apply again"
-    )  # fmt: skip
+    problem = f"{field.key} is {before!r} on the platform; {FIXED.format(kind=kind)}" if not field.is_updatable else ""
     return [FieldChange(field.key, before, after, problem=problem)]
 
 

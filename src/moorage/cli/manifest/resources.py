@@ -59,7 +59,14 @@ DATABASE = Resource(
     models.ChangeTierInput,
     left_out=("password", "project_id", "backup", "expected_current_tier", "confirm_downgrade_to_free"),
     added=(
-        Field("linked", "linked", Shape.PLAIN, bool, text="Whether the project gets its address as a secret (true)."),
+        Field(
+            "linked",
+            "linked",
+            Shape.PLAIN,
+            bool,
+            is_updatable=False,
+            text="Whether the project gets its address as a secret; true unless it is set.",
+        ),
         Field("backups", "backups", Shape.TABLE, models.UpdateBackupsInput, text="Backups by schedule."),
     ),
 )
