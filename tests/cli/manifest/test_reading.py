@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from moorage.cli import manifest
 from moorage.cli.manifest.lines import Lines
 from moorage.cli.manifest.reading import ManifestError, parse
+from moorage.cli.manifest.resources import BY_SECTION
 
 WRONG = {
     "[project]\nname = 'x'\nbase_dir = 'a'": (
@@ -138,3 +140,13 @@ def test_lines_are_found_behind_strings_arrays_and_comments() -> None:
         ("l", 1, "sub", "c"): 20,
     }
     assert {path: lines.of(path) for path in expected} == expected
+
+
+def test_the_examples_of_the_documentation_are_valid() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "settings-as-code.md"
+
+    examples = re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+    assert len(examples) == 2
+    assert set(parse(examples[0], Path("moorage.toml")).sections) == set(BY_SECTION)
+    parse(examples[1], Path("moorage.toml"))
