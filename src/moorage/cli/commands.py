@@ -26,6 +26,11 @@ USED = (
     ("apply", "manifest.commands", "Make the platform as moorage.toml says."),
     ("import", "importing.commands", "Write moorage.toml from the files of another platform."),
     ("schema", "manifest.starting", "Print the JSON Schema of moorage.toml, for editors."),
+    (
+        "mcp",
+        "assistant.commands",
+        "Serve the Model Context Protocol on standard input and output, for coding assistants.",
+    ),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (
