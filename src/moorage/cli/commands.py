@@ -31,6 +31,14 @@ USED = (
         "assistant.commands",
         "Serve the Model Context Protocol on standard input and output, for coding assistants.",
     ),
+    ("schedules", "resources.schedules", "Schedules: functions that run at fixed times."),
+    (
+        "cronjobs",
+        "resources.cronjobs",
+        "Cronjobs: commands of a repository or an image that run on a schedule.",
+    ),
+    ("monitors", "resources.monitors", "Monitors: checks of web addresses."),
+    ("alerts", "resources.alerts", "Alerts: messages about monitors."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (
