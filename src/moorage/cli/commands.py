@@ -31,6 +31,7 @@ USED = (
         "assistant.commands",
         "Serve the Model Context Protocol on standard input and output, for coding assistants.",
     ),
+    ("databases", "resources.databases.commands", "Databases: create, connect, back up and restore them."),
     ("schedules", "resources.schedules", "Schedules: functions that run at fixed times."),
     (
         "cronjobs",
@@ -45,7 +46,6 @@ OPERATED = (
     ("up", "operate.up", "Start the whole platform in the foreground; Ctrl-C stops it."),
     ("doctor", "operate.system", "Check this machine for the platform's requirements, with a fix for each gap."),
     ("admin", "operate.admin", "Operator commands: they need a running platform."),
-    ("databases", "operate.databases", "Databases of all organizations, also deleted ones."),
     ("engines", "operate.engines", "Database software of this machine."),
     ("backup", "operate.system", "Back up the store, artifacts, databases and keys to one file."),
     ("restore", "operate.system", "Restore a backup after a complete check; the platform must be stopped."),

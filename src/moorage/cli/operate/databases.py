@@ -1,23 +1,21 @@
-"""`moorage databases`: operator commands for databases of any organization."""
+"""Operator commands of `moorage databases`, for databases of any organization."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
-from moorage.cli.help import group
-from moorage.cli.operate.socket import DataOption, ask
-
-app = group("Databases of all organizations, also deleted ones.")
-
-Number = Annotated[int, typer.Argument(help="Number of the database, as `moorage databases list` shows it.")]
+from moorage.cli.operate.socket import ask
+from moorage.cli.output.tables import show_json
 
 
-@app.command("list")
-def list_databases(data: DataOption = None) -> None:
+def list_databases(data: Path | None, *, as_json: bool = False) -> None:
     """List all databases, including those in the trash."""
     rows = ask(data, "databases")
+    if as_json:
+        show_json(rows)
+        return
     if not rows:
         typer.echo("there are no databases")
     for row in rows:
@@ -30,19 +28,13 @@ def list_databases(data: DataOption = None) -> None:
         )
 
 
-@app.command()
-def stop(number: Number, data: DataOption = None) -> None:
-    """Stop a database until `moorage databases start`; its data stays."""
+def stop(number: int, data: Path | None) -> None:
     typer.echo(f"stopped {ask(data, 'stop-database', id=number)}")
 
 
-@app.command()
-def start(number: Number, data: DataOption = None) -> None:
-    """Start a database that was stopped, or that failed for a reason that is gone."""
+def start(number: int, data: Path | None) -> None:
     typer.echo(f"started {ask(data, 'start-database', id=number)}")
 
 
-@app.command()
-def undelete(number: Number, data: DataOption = None) -> None:
-    """Restore a deleted database from the trash, with its data, address and password."""
+def undelete(number: int, data: Path | None) -> None:
     typer.echo(f"{ask(data, 'undelete-database', id=number)} is restored and starts now")

@@ -1,0 +1,1 @@
+"""`moorage databases`: create, connect, back up and restore databases."""
