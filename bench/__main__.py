@@ -27,6 +27,7 @@ from bench import (
     first_start,
     flood,
     functions,
+    functions_dev,
     idle,
     jobs,
     machine,
@@ -58,6 +59,7 @@ MEASURED: dict[str, Any] = {
     "strangers": strangers,
     "first_start": first_start,
     "resources": resources,
+    "functions_dev": functions_dev,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}
