@@ -18,7 +18,7 @@ from moorage.products.schedules.runner import ScheduleRunner
 
 @dataclass(frozen=True)
 class Schedules(Product):
-    paths = ("/v1/scheduled-functions",)
+    paths = ("/v1/scheduled-functions", "/v1/cron")
 
     db: Database
     runner: ScheduleRunner
