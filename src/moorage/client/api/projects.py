@@ -26,6 +26,7 @@ from moorage.client.models import (
     ProjectListItem,
     ProjectMetrics,
     RenameInput,
+    RepositoryItem,
     RevealedSecret,
     RevealInput,
     RunCommandInput,
@@ -230,6 +231,11 @@ class Projects:
         result: ProjectAnalytics = self._transport.call(
             Call("GET", f"/v1/projects/{path_part(name)}/analytics", query={"range": range}), ProjectAnalytics
         )
+        return result
+
+    def list_repositories(self) -> List[RepositoryItem]:
+        """List the organization's newest 200 repositories of the built-in git server."""
+        result: List[RepositoryItem] = self._transport.call(Call("GET", "/v1/repositories"), List[RepositoryItem])
         return result
 
     def read_app_logs(

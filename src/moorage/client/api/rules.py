@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
@@ -12,6 +14,8 @@ from moorage.client.models import (
     RedirectRuleInput,
     SetHeadersInput,
     SetRedirectsInput,
+    TriedRules,
+    TryRulesInput,
 )
 
 
@@ -72,5 +76,31 @@ class Rules:
                 key=idempotency_key,
             ),
             List[RedirectRule],
+        )
+        return result
+
+    def test(
+        self,
+        name: str,
+        *,
+        path: str,
+        redirects: List[RedirectRuleInput] | UnsetType | None = UNSET,
+        headers: List[HeaderRuleInput] | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> TriedRules:
+        """Tell what the rules of a project do with a path, without a request to it.
+
+        `redirects` lists each redirect on the way, `final` is the address at its end, and `headers` has the
+        header rules that apply there. With `redirects` or `headers` in the body, those rules are tried
+        instead of the stored ones; nothing is stored.
+        """
+        result: TriedRules = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/projects/{path_part(name)}/redirects/test",
+                body=TryRulesInput(path=path, redirects=redirects, headers=headers),
+                key=idempotency_key,
+            ),
+            TriedRules,
         )
         return result

@@ -13,6 +13,7 @@ from moorage.client.model import List
 from moorage.client.models import (
     FunctionDetail,
     FunctionEnvVar,
+    FunctionFiles,
     FunctionInvocation,
     FunctionListItem,
     FunctionMetrics,
@@ -158,6 +159,17 @@ class AsyncFunctions:
         """
         result: List[FunctionVersion] = await self._transport.call(
             Call("GET", f"/v1/functions/{path_part(name)}/versions"), List[FunctionVersion]
+        )
+        return result
+
+    async def read_files(self, name: str, version: int | str) -> FunctionFiles:
+        """Return the files of a version, without its dependencies.
+
+        `text` is null for a file that is not UTF-8 text or is larger than 256 KB. There are at most 200
+        files (`truncated` says that there are more) and 2 MB of text.
+        """
+        result: FunctionFiles = await self._transport.call(
+            Call("GET", f"/v1/functions/{path_part(name)}/versions/{path_part(version)}/files"), FunctionFiles
         )
         return result
 

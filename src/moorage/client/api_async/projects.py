@@ -26,6 +26,7 @@ from moorage.client.models import (
     ProjectListItem,
     ProjectMetrics,
     RenameInput,
+    RepositoryItem,
     RevealedSecret,
     RevealInput,
     RunCommandInput,
@@ -236,6 +237,11 @@ class AsyncProjects:
         result: ProjectAnalytics = await self._transport.call(
             Call("GET", f"/v1/projects/{path_part(name)}/analytics", query={"range": range}), ProjectAnalytics
         )
+        return result
+
+    async def list_repositories(self) -> List[RepositoryItem]:
+        """List the organization's newest 200 repositories of the built-in git server."""
+        result: List[RepositoryItem] = await self._transport.call(Call("GET", "/v1/repositories"), List[RepositoryItem])
         return result
 
     async def read_app_logs(

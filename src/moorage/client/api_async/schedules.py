@@ -11,6 +11,7 @@ from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
 from moorage.client.models import (
     CreateScheduledFunctionInput,
+    CronPreview,
     InvokeFunctionResult,
     ScheduledFunction,
     UpdateScheduledFunctionInput,
@@ -114,5 +115,16 @@ class AsyncSchedules:
         result: InvokeFunctionResult = await self._transport.call(
             Call("POST", f"/v1/scheduled-functions/{path_part(schedule_id)}/run", key=idempotency_key),
             InvokeFunctionResult,
+        )
+        return result
+
+    async def read_next_runs(self, *, expression: str, timezone: str | None = None) -> CronPreview:
+        """Return a cron expression in words, and its next five runs.
+
+        `at` is in UTC, `localTime` in `timezone` with its offset. The same rules hold for scheduled
+        functions, cronjobs and backups.
+        """
+        result: CronPreview = await self._transport.call(
+            Call("GET", "/v1/cron/next", query={"expression": expression, "timezone": timezone}), CronPreview
         )
         return result

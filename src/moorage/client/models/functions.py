@@ -58,6 +58,19 @@ class FunctionVersion(Model, kw_only=True):
     updated_at: str
 
 
+class FunctionFiles(Model, kw_only=True):
+    version: int
+    main: str
+    files: List[FunctionFile]
+    truncated: bool
+
+
+class FunctionFile(Model, kw_only=True):
+    path: str
+    size_bytes: int
+    text: str | None
+
+
 class SecretName(Model, kw_only=True):
     name: str
 

@@ -145,6 +145,15 @@ class TopReferrer(Model, kw_only=True):
     requests: int
 
 
+class RepositoryItem(Model, kw_only=True):
+    name: str
+    default_branch: str
+    size_bytes: int
+    url: str
+    created_at: str
+    pushed_at: str
+
+
 class AppLogLines(Model, kw_only=True):
     items: List[AppLogLine]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from moorage.client.model import List, Model
 
 
@@ -17,6 +19,28 @@ class RedirectRule(Model, kw_only=True):
     source: str
     destination: str
     status: int
+
+
+class TriedRules(Model, kw_only=True):
+    path: str
+    redirects: List[TriedRedirect]
+    final: str
+    leaves_site: bool
+    headers: List[TriedHeader]
+
+
+class TriedRedirect(Model, kw_only=True):
+    index: int
+    source: str
+    destination: str
+    status: int
+    location: str
+
+
+class TriedHeader(Model, kw_only=True):
+    index: int
+    name: str
+    value: str
 
 
 class HeaderRuleInput(Model, kw_only=True):
@@ -41,3 +65,12 @@ class RedirectRuleInput(Model, kw_only=True):
 
 class SetRedirectsInput(Model, kw_only=True):
     redirects: List[RedirectRuleInput]
+
+
+class TryRulesInput(Model, kw_only=True):
+    # A path, with a query if wanted.
+    path: str
+    # Rules to test instead of the stored ones.
+    redirects: List[RedirectRuleInput] | msgspec.UnsetType | None = msgspec.UNSET
+    # Rules to test instead of the stored ones.
+    headers: List[HeaderRuleInput] | msgspec.UnsetType | None = msgspec.UNSET

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.client.model import Model
+from moorage.client.model import List, Model
 
 
 class ScheduledFunction(Model, kw_only=True):
@@ -26,6 +26,18 @@ class ScheduledFunction(Model, kw_only=True):
     total_runs: int
     created_at: str | None
     updated_at: str | None
+
+
+class CronPreview(Model, kw_only=True):
+    expression: str
+    timezone: str
+    description: str
+    next_runs: List[CronRun]
+
+
+class CronRun(Model, kw_only=True):
+    at: str
+    local_time: str
 
 
 class CreateScheduledFunctionInput(Model, kw_only=True):

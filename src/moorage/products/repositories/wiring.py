@@ -22,7 +22,7 @@ from moorage.products.repositories.server.receiving import OnPush
 
 @dataclass(frozen=True)
 class Repositories(Product):
-    paths = ("/v1/github",)
+    paths = ("/v1/github", "/v1/repositories")
 
     db: Database
     github: GithubEvents
