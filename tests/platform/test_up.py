@@ -152,6 +152,13 @@ def test_a_child_that_is_killed_is_started_again(platform: Running, kind: str) -
     places = {"control": ("api", "/health"), "gateway": ("gateway", "/")}
     port, path = places.get(kind, ("edge", "/x"))
     platform.wait_until(lambda: platform.get(path, port=port)[0] in (200, 404))
+    platform.wait_until(lambda: platform.get("/health")[0] == 200)
+    session = platform.call("POST", "/v1/auth/demo")[1]["data"]["token"]
+    _, listed = platform.get("/v1/operator/processes", token=session)
+    processes = {each["name"]: each for each in listed["data"]}
+    assert (processes[kind]["pid"], processes[kind]["running"]) == (platform.children()[kind], True)
+    assert processes[kind]["restarts"] >= 1
+    assert processes["supervisor"]["pid"] == platform.process.pid
 
 
 def test_the_processes_of_the_platform_share_its_control_group(platform: Running) -> None:
