@@ -49,7 +49,10 @@ def test_a_starter_is_live_at_the_first_push(harbor: Harbor, starter: Starter) -
     work.commit()
     apps.push(work, f"acme/{starter.name}")
 
-    uuid = apps.create_project(starter.name, f"acme/{starter.name}", "auto", **starter.settings)
+    if starter.settings:
+        uuid = apps.create_project(starter.name, f"acme/{starter.name}", "auto", **starter.settings)
+    else:  # The push has created the project.
+        uuid = str(apps.deployments(starter.name)[0]["deploymentUuid"])
     wait_until(lambda: apps.status(uuid)["terminal"], LIVE_S)
     lines = apps.log(uuid)
     answers = {path: _answer(apps, starter.name, path, expected) for path, expected in starter.visits.items()}
