@@ -291,6 +291,8 @@ CASES = (
     Case("Python", {"bot/__main__.py": "", "pyproject.toml": ""}, start="python -m bot"),
     Case("plain files", {"index.html": "x", "contact.php": "x"}, output=""),
     Case("plain files", {"public/index.html": "x", "README.md": "x"}, output="public"),
+    Case("Express", {"package.json": {"dependencies": {"express": "4"}}, "server/server.js": "app.listen(1)"},
+         start="node server/server.js"),
     Case("Node.js file", {"package.json": {"main": "index.js"}, "index.js": "x"}, start="node index.js"),
     Case("Docker", {"Dockerfile": "FROM x"}, refusal="this platform cannot build images"),
     Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="baseDir"),

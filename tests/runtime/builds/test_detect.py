@@ -298,14 +298,26 @@ def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
         {"apps/one/requirements.txt": "dash", "apps/one/app.py": "import dash", "apps/two/requirements.txt": "dash"},
         {"server/package.json": {}, "server/index.js": "http.createServer().listen(1)", "client/package.json": {}},
         {"package.json": {"private": True}, "apps/web/package.json": {}, "apps/api/package.json": {}},
+        {"docker-compose.yml": "", "package.json": {}, "server/package.json": {}, "client/package.json": {}},
     ],
-    ids=["two levels below", "Python two levels below", "a server of its own package", "a root without scripts"],
+    ids=["two levels below", "Python below", "a server of its own package", "a root without scripts", "compose"],
 )
 def test_several_apps_are_not_taken_for_one(tmp_path: Path, files: dict[str, Any]) -> None:
     write_files(tmp_path, files)
 
     with pytest.raises(BuildFailed, match=r"there are several apps, in .*, .*: set baseDir"):
         plan(make_request(tmp_path, wanted="auto"))
+
+
+def test_a_procfile_may_enter_the_folder_of_the_app(tmp_path: Path) -> None:
+    code = "from fastapi import FastAPI\napp = FastAPI()"
+    files = {"backend/requirements.txt": "fastapi", "backend/main.py": code, "frontend/package.json": {}}
+    write_files(tmp_path, {"Procfile": "web: cd backend && uvicorn main:app --port $PORT\n", **files})
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.base, found.framework, found.start) == ("backend", "FastAPI", "uvicorn main:app --port $PORT")
+    assert (found.install, found.server) == ("pip install -r requirements.txt", "uvicorn")
 
 
 def test_requirements_in_utf_16_are_read(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def open_base(request: BuildRequest) -> Folder:
     is_chosen = base or request.start_cmd.strip() or request.entry_point.strip() or not request.is_default_build
     if is_chosen:
         return folder
+    place, _ = starts.enters(starts.procfile_web(folder))
+    if place and not folder.has(*MANIFESTS) and any(folder.has(f"{place}/{each}") for each in MANIFESTS):
+        return Folder(request.source, folder_inside(request.source, place, "the folder in the Procfile"))
     app = workspaces.choose_app(folder)
     return app if app.base else _only_app(folder)
 
@@ -88,7 +91,8 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     # One at a time: a broken manifest counts only for the rows that read it.
     match = next((match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None), None)
     if match is not None and match.row.refusal:
-        raise BuildFailed(match.row.text(match.row.refusal, folder))
+        apps = _nested_apps(folder) if match.row in other.DOCKER else []
+        raise BuildFailed(_several(apps) if apps else match.row.text(match.row.refusal, folder))
     if kind == "static" or (match is not None and kind is None and match.row.kind == "static"):
         plan = _static_plan(request, folder, match)
     else:
@@ -97,7 +101,9 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
-        notes = (f"the only app is in {folder.base}, which is deployed; baseDir chooses another folder", *notes)
+        is_entered = starts.enters(starts.procfile_web(Folder(folder.root, "")))[0] == folder.base
+        why = f"the Procfile enters {folder.base}" if is_entered else f"the only app is in {folder.base}"
+        notes = (f"{why}, which is deployed; baseDir chooses another folder", *notes)
     return Decision(replace(plan, notes=notes), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
 
 
@@ -252,9 +258,15 @@ def _cannot_start(folder: Folder, language: str) -> str:
     if not language:
         return _unknown(folder)
     if apps := _nested_apps(folder):
-        return f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
+        return _several(apps)
     more = " or a `start` script in package.json" if language == "nodejs" else ""
     return f"nothing says how to start this app: set startCmd, or add a Procfile with a `web:` line{more}"
+
+
+def _several(apps: list[str]) -> str:
+    if len(apps) == 1:
+        return f"the base folder is no app, and there is one in {apps[0]}: set baseDir to that folder"
+    return f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
 
 
 def _nested_apps(folder: Folder) -> list[str]:

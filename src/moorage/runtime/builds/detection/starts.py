@@ -24,7 +24,15 @@ def chosen(folder: Folder, request: BuildRequest) -> str:
         return request.start_cmd.strip()
     if request.entry_point.strip():
         return _from_entry_point(folder, request.entry_point.strip(), request.language)
-    return procfile_web(folder)
+    own = procfile_web(folder)
+    place, command = enters(procfile_web(Folder(folder.root, ""))) if folder.base and not own else ("", "")
+    return command if place and place == folder.base else own
+
+
+def enters(command: str) -> tuple[str, str]:
+    """Return the folder and the rest of a command such as `cd backend && uvicorn main:app`; ("", "") for others."""
+    match = re.fullmatch(r"cd\s+(?:\./)?([\w.-]+(?:/[\w.-]+)*)/?\s*&&\s*(\S.*)", command)
+    return (match[1], match[2]) if match else ("", "")
 
 
 def procfile_web(folder: Folder) -> str:

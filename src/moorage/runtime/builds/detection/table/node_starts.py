@@ -14,6 +14,8 @@ DEVELOPMENT = ("serve", "server", "dev", "develop", "start:dev", "dev:server")
 NODE_FILES = (
     *("server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js", "app.mjs", "src/index.js"),
     *("src/server.js", "src/app.js", "src/main.js", "src/index.mjs", "server/index.js", "bin/www", "index.cjs"),
+    *("server/server.js", "server/app.js", "server/main.js", "backend/server.js", "backend/index.js", "backend/app.js"),
+    *("app/server.js", "src/server/index.js"),
 )
 TYPESCRIPT_FILES = (
     *("server.ts", "index.ts", "app.ts", "main.ts", "src/index.ts", "src/server.ts", "src/app.ts", "src/main.ts"),
