@@ -6,6 +6,19 @@ from tests.e2e.starters.shapes import Starter
 
 STARTERS = (
     Starter(
+        "wsgi-module",
+        "WSGI or ASGI module",
+        {
+            "requirements.txt": "# only the standard library\n",
+            "wsgi.py": """
+                def application(environ, start_response):
+                    start_response("200 OK", [("Content-Type", "text/plain")])
+                    return [b"Hello from WSGI"]
+            """,
+        },
+        {"/": "Hello from WSGI"},
+    ),
+    Starter(
         "streamlit",
         "Streamlit",
         {

@@ -244,6 +244,12 @@ CASES = (
          RUN, "dist"),
     Case("Node.js site", js("webpack"), RUN, "dist"),
     # Sites of other tools.
+    Case("WSGI or ASGI module", py("connexion", **{"wsgi.py": "from shop import create\napplication = create()"}),
+         start=f"gunicorn wsgi:application {HOST_PORT}", server="gunicorn"),
+    Case("WSGI or ASGI module", {"wsgi.py": "from booth import app as application"}, start="gunicorn wsgi:application",
+         server="gunicorn"),
+    Case("WSGI or ASGI module", py("uvicorn", **{"asgi.py": "async def app(scope, receive, send):\n    pass"}),
+         start="uvicorn asgi:app --host"),
     Case("MkDocs", {"mkdocs.yml": "theme:\n  name: material\nplugins:\n  - search\n  - minify\n", "docs/index.md": ""},
          "mkdocs build", "site", server="mkdocs mkdocs-material mkdocs-minify-plugin"),
     Case("Jupyter Book", {"_toc.yml": "x", "_config.yml": "x"}, "jupyter-book build .", "_build/html",

@@ -34,6 +34,23 @@ def test_packages_that_are_not_listed_fit_to_those_that_are_pinned(
     assert list(companions.bounds(Folder(tmp_path, ""))) == bounds
 
 
+@pytest.mark.parametrize(
+    ("requirements", "raised"),
+    [
+        ("Django==3.2\nPillow==8.3.2\n", ["pillow>=8.3.2,<10"]),
+        ("numpy==1.19.5\npandas>=1.1", ["numpy>=1.19.5,<2"]),
+        ("pillow==8.3.2 --hash=sha256:00", []),
+        ("pillow\nsix==1.16.0", []),
+    ],
+)
+def test_pinned_versions_of_compiled_packages_may_be_raised(
+    tmp_path: Path, requirements: str, raised: list[str]
+) -> None:
+    write_files(tmp_path, {"requirements.txt": requirements})
+
+    assert list(companions.raised(Folder(tmp_path, ""))) == raised
+
+
 def test_the_plan_names_the_bounds(tmp_path: Path) -> None:
     write_files(
         tmp_path, {"requirements.txt": "flask==2.2.5", "app.py": "from flask import Flask\napp = Flask(__name__)"}
@@ -63,3 +80,13 @@ async def test_bounds_that_contradict_a_requirement_are_left_out(tmp_path: Path)
     app = await release(tmp_path, {"main.py": "", "requirements.txt": requirements, "helper/setup.py": setup})
 
     assert "note: installing without the upper bounds that fit to the pinned versions" in app.log.system
+
+
+@pytest.mark.deep
+@pytest.mark.anyio
+async def test_a_pinned_version_without_a_wheel_is_raised_to_one_that_has_it(tmp_path: Path) -> None:
+    app = await release(tmp_path, {"main.py": "", "requirements.txt": "pillow==8.0.0\nsix==1.16.0\n"})
+    (app.folder / "shown.py").write_text("import PIL, six; print(PIL.__version__ > '8.0.0', six.__version__)")
+
+    assert await app.run([".venv/bin/python", "shown.py"], app.launch("python shown.py")) == ("True 1.16.0\n", "")
+    assert "newer ones are installed (pillow>=8.0.0,<10)" in app.log.text("system")

@@ -24,6 +24,8 @@ USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
 BUILD_TOOLS = "build-tools.txt"
+WHEELS, RAISED = "wheels.txt", "raised.txt"
+_NO_WHEELS = re.compile(r"has no (?:usable )?wheels")
 # Last versions with which older source packages can be built, such as PyYAML 5.4.
 _OLD_BUILD_TOOLS = "setuptools<58\ncython<3\n"
 _NEEDS_OLD_TOOLS = re.compile(r"'build_ext' object has no attribute 'cython_sources'|use_2to3 is invalid")
@@ -39,8 +41,7 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     # Without access to packages of the machine or the platform.
     create = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
     commands = [Step("python -m venv", create, without=_OTHER_PYTHON, is_cached=True, is_quiet=True)]
-    bounds = companions.bounds(folder)
-    commands += _with_uv(manager, plan, layout, bounds) if layout.uv else _with_pip(manager, plan, folder, layout)
+    commands += _with_uv(manager, plan, folder, layout) if layout.uv else _with_pip(manager, plan, folder, layout)
     compile_all = compiling(f"{layout.base}/{VENV}/lib")
     number = sum(step.is_cached for step in commands)
     return [*commands[:number], compile_all, *commands[number:]]
@@ -53,6 +54,8 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     """
     manager = python_managers.find_manager(folder)
     (target / OVERRIDES).write_text(_BINARY_PSYCOPG2)
+    (target / WHEELS).write_text("".join(f"--only-binary={name}\n" for name in companions.COMPILED))
+    (target / RAISED).write_text("".join(f"{each}\n" for each in companions.raised(folder)))
     (target / BUILD_TOOLS).write_text(_OLD_BUILD_TOOLS)
     (target / COMPANIONS).write_text("".join(f"{bound}\n" for bound in companions.bounds(folder)))
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
@@ -70,7 +73,7 @@ def compiling(path: str, *options: str) -> Step:
     return Step("python -m compileall", argv, without=_OTHER_PYTHON, is_optional=True, is_quiet=True, is_cached=True)
 
 
-def _with_uv(manager: PythonManager, plan: Plan, layout: Layout, bounds: tuple[str, ...]) -> list[Step]:
+def _with_uv(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     venv = f"{layout.base}/{VENV}"
     env = {"VIRTUAL_ENV": venv, "UV_PROJECT_ENVIRONMENT": venv, "UV_PYTHON": f"{layout.base}/{PYTHON}"}
     pip = [layout.uv, "pip", "install"]
@@ -85,13 +88,7 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout, bounds: tuple[s
         project = [*pip, "."]  # setup.py: only its build knows the dependencies
     retries: tuple[Retry, ...] = ()
     if dependencies[:3] == pip:
-        free = dependencies
-        dependencies = [*free, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
-        retries = (
-            _binary_psycopg2(dependencies, layout),
-            _with_old_tools(dependencies, layout, manager.label),
-            *([_without_bounds(free, manager.label)] if bounds else []),
-        )
+        dependencies, retries = _with_retries(dependencies, manager.label, folder, layout)
     found = []
     if dependencies:
         # First, so that the version of the project replaces it.
@@ -106,6 +103,33 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout, bounds: tuple[s
         label = "pip install ." if dependencies else manager.label
         found.append(Step(label, project, env, _OTHER_PYTHON, is_optional=bool(dependencies)))
     return found
+
+
+def _with_retries(
+    install: list[str], label: str, folder: Folder, layout: Layout
+) -> tuple[list[str], tuple[Retry, ...]]:
+    """Return an installation with the versions that fit to the pinned ones, and its retries."""
+    bounds, raised = companions.bounds(folder), companions.raised(folder)
+    bounded = [*install, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
+    # Compiling takes minutes, and needs libraries that most machines lack.
+    first = [*bounded, *([f"--requirement={layout.bin}/{WHEELS}"] if raised else [])]
+    second = [*first, *([f"--override={layout.bin}/{RAISED}"] if raised else [])]
+    retries = [
+        *([_with_wheels(second, raised)] if raised else []),
+        _binary_psycopg2(second, layout),
+        _with_old_tools(second, layout, label),
+        *([_without_bounds(install, label)] if bounds or raised else []),
+    ]
+    return first, tuple(retries)
+
+
+def _with_wheels(install: list[str], raised: tuple[str, ...]) -> Retry:
+    return Retry(
+        _NO_WHEELS,
+        f"a pinned version has no binaries for this version of Python: newer ones are installed ({', '.join(raised)})",
+        "pip install with newer versions of compiled packages",
+        install,
+    )
 
 
 def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:

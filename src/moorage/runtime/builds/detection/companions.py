@@ -1,6 +1,7 @@
-"""Versions of packages that fit to an old, pinned one whose own metadata sets no upper bound.
+"""Versions of Python packages that fit to the old ones that a project pins, and to its version of Python.
 
-A tutorial that pins `Flask==1.1.2` alone gets the newest Werkzeug, with which that Flask cannot be imported.
+A tutorial that pins `Flask==1.1.2` alone gets the newest Werkzeug, with which that Flask cannot be imported; one that
+pins `pillow==8.3.2` would have to compile it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,18 @@ TABLE = (
     Companion("gradio", (5,), ("huggingface-hub<1", "pydantic<2.11")),
     Companion("passlib", (2,), ("bcrypt<4.1",)),
 )
-_PIN = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
+_NAME = r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
+_PIN = re.compile(rf"{_NAME}(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
+_EXACT = re.compile(rf"{_NAME}==\s*(\d+(?:\.\d+)*)")
+# Packages whose old versions have no wheels for newer versions of Python, and whose builds take minutes or need
+# libraries of the machine: by how many major versions a pinned one may be raised instead.
+COMPILED = {
+    **dict.fromkeys(("numpy", "pandas", "scipy", "scikit-learn", "scikit-image", "matplotlib", "statsmodels"), 1),
+    **dict.fromkeys(("psycopg2-binary", "grpcio", "h5py", "aiohttp", "cffi", "spacy", "uvloop", "httptools"), 1),
+    **dict.fromkeys(("opencv-python", "opencv-python-headless", "tensorflow", "orjson", "yarl", "frozenlist"), 1),
+    **dict.fromkeys(("pillow", "lxml", "shapely", "reportlab", "ujson", "multidict"), 2),
+    **dict.fromkeys(("greenlet", "pyarrow", "cryptography"), 99),
+}
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
 
 
@@ -50,3 +62,19 @@ def bounds(folder: Folder) -> tuple[str, ...]:
             for bound in needed:
                 found.setdefault(bound.partition("<")[0], bound)
     return tuple(bound for name, bound in sorted(found.items()) if name not in folder.python_packages)
+
+
+def raised(folder: Folder) -> tuple[str, ...]:
+    """Return newer versions of the compiled packages that a project pins, for a Python that the pinned ones lack."""
+    if any("--hash" in line for line in folder.dependency_lines):
+        return ()
+    found = []
+    for name, version in sorted(_pins(folder, _EXACT).items()):
+        if name in COMPILED:
+            found.append(f"{name}>={'.'.join(map(str, version))},<{version[0] + COMPILED[name]}")
+    return tuple(found)
+
+
+def _pins(folder: Folder, pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:
+    matches = filter(None, map(pattern.match, folder.dependency_lines))
+    return {re.sub("[-_.]+", "-", match[1]).lower(): tuple(map(int, match[2].split("."))) for match in matches}

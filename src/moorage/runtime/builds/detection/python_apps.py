@@ -35,6 +35,11 @@ _VARIABLE = r"^(\w+)\s*(?::\s*[\w.\[\]]+\s*)?=\s*(?:\w+\.)*"
 _FACTORY = re.compile(rf"^(?:async\s+)?def\s+({FACTORIES})\s*\(([^)]{{0,1000}})\)", re.MULTILINE)
 _MADE = re.compile(rf"{_VARIABLE}(?:{FACTORIES})\(", re.MULTILINE)
 _IMPORTED = re.compile(r"^from\s+([.\w]+)\s+import\s+\(?(?:\w+\s*,\s*)*(app|application)\b", re.MULTILINE)
+_SERVED = re.compile(
+    r"^(?:async[ \t]+)?def[ \t]+(application|app)\b|^(application|app)\s*(?::[^=\n]+)?="
+    r"|^from[ \t]+[.\w]+[ \t]+import[ \t]+(?:[\w, ]*\bas[ \t]+)?(application|app)\b",
+    re.MULTILINE,
+)
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)[\w.]*\s+import|import\s+(\w+))", re.MULTILINE)
 
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
@@ -114,6 +119,15 @@ def flask(folder: Folder) -> str:
             target = f"{path.replace('/', '.')}:{variable}"
             return f"gunicorn {shlex.quote(target)} {GUNICORN}"
     return wsgi("Flask", "APIFlask", "OpenAPI")(folder)
+
+
+def server_module(folder: Folder) -> str:
+    """Return the command of a `wsgi.py` or `asgi.py` that names its app, of any framework; "" without one."""
+    for module, command, options in (("wsgi", "gunicorn", GUNICORN), ("asgi", "uvicorn", UVICORN)):
+        text = folder.find_text(f"{module}.py") or ""
+        if match := _SERVED.search(text):
+            return f"{command} {module}:{match[1] or match[2] or match[3]} {options}"
+    return ""
 
 
 def script(*imports: str, names: tuple[str, ...] = SCRIPTS) -> Callable[[Folder], str]:

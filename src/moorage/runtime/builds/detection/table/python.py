@@ -84,6 +84,8 @@ APPS = (
     app("Voilà", "voila", lambda folder: next(
         (f"voila --no-browser --Voila.ip={HOST} --port={PORT} {shlex.quote(name)}" for name in folder.glob("*.ipynb")),
         ""), "ipykernel"),
+    Row("WSGI or ASGI module", "container", "python", file("wsgi.py", "asgi.py"), start=python_apps.server_module,
+        server=lambda folder: python_apps.server_module(folder).partition(" ")[0]),
 )  # fmt: skip
 
 # Python packages of themes, plugins and extensions, by the names in the settings of MkDocs and Sphinx.
