@@ -97,6 +97,8 @@ def test_domains_and_rules_are_added_kept_and_pruned(shell: Shell, folder: Path,
         name = "{project}"
         [[domains]]
         domain = "www.{project}.example.com"
+        [[domains]]
+        domain = "CAFÉ.{project}.example.com"
         [[redirects]]
         source = "/old"
         destination = "/new"
@@ -120,7 +122,10 @@ def test_domains_and_rules_are_added_kept_and_pruned(shell: Shell, folder: Path,
 
     assert kept == ["/older", "/docs/*", "/old"]
     assert [each.source for each in shell.client.rules.list_redirects(project)] == ["/older", "/docs/*"]
-    assert [each.domain for each in shell.client.domains.list(project)] == [f"shop.{project}.example.com"]
+    assert {each.domain for each in shell.client.domains.list(project)} == {
+        f"xn--caf-dma.{project}.example.com",
+        f"shop.{project}.example.com",
+    }
     assert [each.value for each in shell.client.rules.list_header(project)] == ["DENY"]
 
 

@@ -70,6 +70,21 @@ def test_an_existing_file_is_only_changed_with_force_and_keeps_its_comments(tmp_
     )
 
 
+def test_a_file_that_is_wrong_is_not_changed_and_all_its_mistakes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "moorage.toml"
+    path.write_text("project = 3\nx = 1\n")
+
+    refused = moorage("init", tmp_path, "--force")
+
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "moorage: moorage.toml:1: project should be a table\n"
+        "         moorage.toml:2: x is not a key of moorage.toml; allowed: cronjobs, databases, domains, headers, "
+        "monitors, project, redirects, removed, schedules\n"
+    )
+    assert path.read_text() == "project = 3\nx = 1\n"
+
+
 def test_the_settings_of_a_live_project_are_written_without_secrets_and_equal_it(shell: Shell, tmp_path: Path) -> None:
     name, client = new_name("live"), shell.client
     shell.sites.publish(name, {"index.html": page("hello")})

@@ -68,14 +68,12 @@ def _import(
     except ManifestError as error:
         stop(f"{path.name} leads to a wrong {FILE_NAME}: {plain(error)}")
     if as_json:
-        show_json({"file": path.name, "toml": text, "left": [_as_data(each) for each in result.left]})
+        show_json({"file": path.name, "toml": text, "left": [msgspec.to_builtins(each) for each in result.left]})
     elif dry_run:
-        say(text.rstrip("\n"))
+        for line in text.splitlines():
+            say(plain(line))
     if not dry_run:
-        if not as_json:
-            save(folder, result.draft)
-        else:
-            writing.write(folder, result.draft)
+        save(folder, result.draft, is_quiet=as_json)
     _report(path, result)
 
 
@@ -100,10 +98,6 @@ def find_file(source: Path) -> Path:
     if others:
         note(f"importing {found[0].name}; also there: {', '.join(others)} (name the file to choose it)")
     return found[0]
-
-
-def _as_data(left: object) -> object:
-    return msgspec.to_builtins(left)
 
 
 def _report(path: Path, result: Result) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,8 +174,6 @@ class Node:
     def words(self) -> str:
         """Return a command: a text, or a list of arguments joined for a shell."""
         if isinstance(self.value, list):
-            import shlex
-
             return shlex.join(each.text() for each in self.items())
         return self.text()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,13 +27,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One value that differs; None where a side has no value."""
+    """One value that differs, for display: None where a side has no value, secret-looking values are masked."""
 
     key: str
     before: Any
     after: Any
     needs_prune: bool = False  # the value is on the platform only
     problem: str = ""  # why the API cannot change it
+
+    def masked(self) -> FieldChange:
+        return replace(self, before=masked(self.key, self.before), after=masked(self.key, self.after))
 
 
 @dataclass(slots=True)

@@ -42,10 +42,9 @@ def find(folder: Path) -> Manifest | None:
 
 def refuse(error: ManifestError) -> NoReturn:
     """Exit with the problems of a file, one in each line."""
-    first, *others = error.problems
-    for text in others:
-        note(f"         {plain(text)}")
-    stop(plain(first))
+    for number, text in enumerate(error.problems):
+        note(f"{'moorage: ' if number == 0 else '         '}{plain(text)}")
+    raise typer.Exit(1)
 
 
 @app.command("diff")

@@ -74,6 +74,7 @@ class _Planner:
         for change in changes:
             change.project = name
             change.manifest = self._manifest
+            change.fields = [each.masked() for each in change.fields]
         return sorted(changes, key=_order)
 
     # Parts of a comparison.
@@ -164,7 +165,7 @@ class _Planner:
         known = {}
         if self._project is not None:
             known = {each.domain: each for each in self._client.domains.list(self._project.name)}
-        wanted = {entry["domain"].lower(): path for path, entry in self._entries(DOMAIN)}
+        wanted = {host_of(entry["domain"]): path for path, entry in self._entries(DOMAIN)}
         changes = [
             self._compare(DOMAIN, path, {"domain": name}, {"domain": name} if name in known else None)
             for name, path in wanted.items()
@@ -331,6 +332,19 @@ def _order(change: Change) -> tuple[bool, int]:
     rank = _RANK[change.kind]
     is_deletion = change.action is Action.DELETE
     return is_deletion, -rank if is_deletion else rank
+
+
+def host_of(domain: str) -> str:
+    """Return a domain as the platform stores it: in lower case, and in ASCII."""
+    lowered = domain.lower().rstrip(".")
+    if lowered.isascii():
+        return lowered
+    import idna
+
+    try:
+        return idna.encode(lowered, uts46=True, std3_rules=True).decode()
+    except idna.IDNAError:  # refused by the API with the reason
+        return lowered
 
 
 def rule_text(rule: Entry | None) -> str | None:

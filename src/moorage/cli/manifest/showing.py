@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from moorage.cli.manifest.changes import Action, Change, is_difference, masked
+from moorage.cli.manifest.changes import Action, Change, is_difference
 from moorage.cli.output.tables import show_json
 from moorage.cli.output.terminal import note, plain, say
 
@@ -28,12 +28,12 @@ def show(changes: list[Change], *, as_json: bool = False, prune: bool = False) -
 
 
 def as_data(change: Change) -> dict[str, Any]:
-    """Return a change for --json, with secrets masked."""
+    """Return a change for --json."""
     fields = [
         {
             "key": each.key,
-            "before": masked(each.key, each.before),
-            "after": masked(each.key, each.after),
+            "before": each.before,
+            "after": each.after,
             "needsPrune": each.needs_prune,
             "problem": each.problem or None,
         }
@@ -68,7 +68,7 @@ def _show_change(change: Change, *, prune: bool) -> None:
         return
     width = max((len(each.key) for each in change.fields), default=0)
     for each in change.fields:
-        before, after = (_text(masked(each.key, value)) for value in (each.before, each.after))
+        before, after = (_text(value) for value in (each.before, each.after))
         name = plain(each.key).ljust(width)
         if each.needs_prune:
             say(f"    - {name}  {before}{'' if prune else f'  ({PRUNE_NOTE})'}", "red" if prune else "dim")

@@ -10,7 +10,7 @@ import typer
 
 from moorage.cli.help import single
 from moorage.cli.manifest import writing
-from moorage.cli.manifest.commands import refuse
+from moorage.cli.manifest.commands import find, refuse
 from moorage.cli.manifest.reading import FILE_NAME, ManifestError
 from moorage.cli.manifest.schema import text as schema_text
 from moorage.cli.manifest.writing import Draft
@@ -42,6 +42,7 @@ def _init(
         stop(f"{folder} is not a folder")
     if (folder / FILE_NAME).exists() and not force:
         stop(f"{folder / FILE_NAME} exists; change it with --force")
+    find(folder)  # exits where the existing file is wrong
     if source is not None:
         from moorage.cli.manifest.exporting import export
 
@@ -53,13 +54,14 @@ def _init(
     save(folder, draft)
 
 
-def save(folder: Path, draft: Draft) -> None:
+def save(folder: Path, draft: Draft, *, is_quiet: bool = False) -> None:
     """Write the file, and name it on standard output; exits where the result would be wrong."""
     try:
         path = writing.write(folder, draft)
     except ManifestError as error:
         refuse(error)
-    say(f"wrote {plain(path)}")
+    if not is_quiet:
+        say(f"wrote {plain(path)}")
 
 
 def detected(folder: Path, name: str | None) -> Draft:

@@ -11,7 +11,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import InlineTable, Table
 
-from moorage.cli.manifest.reading import FILE_NAME, Entry, parse
+from moorage.cli.manifest.reading import FILE_NAME, Entry, load, parse
 from moorage.cli.manifest.resources import PROJECT, SECTIONS
 from moorage.cli.manifest.schema import SCHEMA_FILE
 from moorage.cli.manifest.schema import text as schema_text
@@ -41,7 +41,8 @@ def project_name(text: str) -> str:
 def write(folder: Path, draft: Draft) -> Path:
     """Write the file and its schema; an existing file keeps its comments. Raises ManifestError for a wrong result."""
     path = folder / FILE_NAME
-    text = merged(path.read_text(encoding="utf-8"), draft) if path.exists() else new(draft)
+    existing = load(folder)  # raises unless the file is valid
+    text = new(draft) if existing is None else merged(path.read_text(encoding="utf-8"), draft)
     parse(text, path)
     path.write_text(text, encoding="utf-8")
     (folder / SCHEMA_FILE).write_text(schema_text(), encoding="utf-8")
