@@ -236,7 +236,7 @@ def test_cronjobs_are_applied_changed_and_removed(shell: Shell, folder: Path) ->
     apply_once(shell, folder)
     detail = shell.client.cronjobs.read(name)
     write(folder, f'[removed]\ncronjobs = ["{name}"]\n')
-    shell.ok("apply", folder, "--prune", "--yes")
+    apply_once(shell, folder, "--prune", "--yes")
 
     assert (detail.command, detail.image_source) == ("echo changed", "public_image")
     assert [each.value for each in detail.env] == ["slow"]

@@ -20,7 +20,7 @@ from moorage.client.errors import ApiError
 if TYPE_CHECKING:
     from moorage.client import Client
 
-DATABASE_WAIT_S = 60  # a new server answers after a few seconds
+WAIT_S = 60  # a database server starts and stops within a few seconds
 KINDS: dict[str, type[Any]] = {
     "auto": models.AutoInput,
     "container": models.ContainerInput,
@@ -100,7 +100,7 @@ class _Applier:
             ("project", Action.UPDATE): self._update_project,
             ("database", Action.CREATE): self._create_database,
             ("database", Action.UPDATE): self._update_database,
-            ("database", Action.DELETE): lambda each: self._client.databases.delete(each.ref),
+            ("database", Action.DELETE): lambda each: self._client.databases.delete(each.ref, wait=WAIT_S),
             ("domain", Action.CREATE): self._add_domain,
             ("domain", Action.DELETE): lambda each: self._client.domains.delete(each.ref),
             ("redirects", Action.CREATE): self._set_redirects,
@@ -112,7 +112,7 @@ class _Applier:
             ("schedule", Action.DELETE): lambda each: self._client.schedules.delete(each.ref),
             ("cronjob", Action.CREATE): self._create_cronjob,
             ("cronjob", Action.UPDATE): self._update_cronjob,
-            ("cronjob", Action.DELETE): lambda each: self._client.cronjobs.delete(each.ref),
+            ("cronjob", Action.DELETE): lambda each: self._client.cronjobs.delete(each.ref, wait=WAIT_S),
             ("monitor", Action.CREATE): self._create_monitor,
             ("monitor", Action.UPDATE): self._update_monitor,
             ("monitor", Action.DELETE): lambda each: self._client.monitors.delete(each.ref),
@@ -161,16 +161,14 @@ class _Applier:
             body.project_id = project.id
         if backups.get("enabled"):
             body.backup = "enabled"
-        self._client.databases.create(**arguments(body), wait=DATABASE_WAIT_S)
+        self._client.databases.create(**arguments(body), wait=WAIT_S)
         if backups.keys() - {"enabled"}:
             self._set_backups(change.name, backups)
 
     def _update_database(self, change: Change) -> None:
         keys = {each.key.partition(".")[0] for each in change.fields}
         if "instance-type" in keys:
-            self._client.databases.change_tier(
-                change.ref, instance_type=change.entry["instance-type"], wait=DATABASE_WAIT_S
-            )
+            self._client.databases.change_tier(change.ref, instance_type=change.entry["instance-type"], wait=WAIT_S)
         if "backups" in keys:
             self._set_backups(change.ref, change.entry["backups"])
 

@@ -32,6 +32,7 @@ T = TypeVar("T")
 AUTO = "auto"
 DEFAULT_SEVERITY = "warning"
 NOT_SET = "is not set"
+DELETING = "deleting"
 FIXED = "only a new {kind} can have another value: change the file, or delete the {kind} and apply again"
 
 
@@ -148,7 +149,7 @@ class _Planner:
             changes.append(self._compare(DATABASE, path, self._with_link(entry), live, entry["name"]))
         if self._project is not None:
             for item in self._client.databases.iterate():
-                if item.name is not None and item.name not in named:
+                if item.name is not None and item.name not in named and item.status != DELETING:
                     database = find(lambda item=item: self._client.databases.read(item.name))  # type: ignore[misc]
                     if database is not None and database.project_id == self._project.id:
                         changes.append(
@@ -234,7 +235,7 @@ class _Planner:
             changes.append(self._compare(CRONJOB, path, self._with_repository(entry), live, entry["name"]))
         for name in self._manifest.removed.get(CRONJOB.section, []):
             cronjob = find(lambda name=name: self._client.cronjobs.read(name))  # type: ignore[misc]
-            if cronjob is not None:
+            if cronjob is not None and cronjob.status != DELETING:
                 changes.append(self._surplus(CRONJOB, name, name, from_output(cronjob, CRONJOB.fields)))
         return changes
 
@@ -255,6 +256,8 @@ class _Planner:
             live = from_output(monitor, MONITOR.fields) if monitor is not None else None
             wanted = {key: value for key, value in entry.items() if key != ALERT.section}
             wanted["url"] = self._address(entry["url"])
+            if wanted.get("status-codes") == []:
+                del wanted["status-codes"]  # none at all means the default
             changes.append(self._compare(MONITOR, path, wanted, live, monitor.id if monitor is not None else None))
             if ALERT.section in entry:
                 changes += self._alerts((*path, ALERT.section), entry, monitor)
