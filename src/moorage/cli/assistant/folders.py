@@ -38,7 +38,7 @@ class FolderTools:
         the reason of the failure with the end of the log.
         """
         folder = self.checked(path)
-        words = ["deploy", str(folder), "--json", *(["--name", name] if name else [])]
+        words = ["deploy", str(folder), "--json", "--yes", *(["--name", name] if name else [])]
         code, output, errors = await self._run([*words, *(["--plan"] if plan_only else [])], context)
         log = answers.as_log(errors[-SHOWN_LINES:], self._session.guard, empty=f"exit code {code}")
         if code != 0:
