@@ -19,6 +19,7 @@ from typing import Any
 from bench import (
     apps,
     apps_proxy,
+    cli,
     create,
     cronjobs,
     databases,
@@ -60,6 +61,7 @@ MEASURED: dict[str, Any] = {
     "first_start": first_start,
     "resources": resources,
     "functions_dev": functions_dev,
+    "cli": cli,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

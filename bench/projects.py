@@ -128,7 +128,7 @@ class Visitor:
 
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     seats = 1 + -(-sizes.projects // PROJECTS_A_SEAT)
-    with _running(folder, seats) as harbor:
+    with running_harbor(folder, seats) as harbor:
         return [
             *_pushes(harbor, sizes),
             *_uploads(harbor, sizes),
@@ -139,7 +139,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 @contextmanager
-def _running(folder: Path, seats: int) -> Iterator[Harbor]:
+def running_harbor(folder: Path, seats: int) -> Iterator[Harbor]:
     """Run the whole platform as a user would, on all cores."""
     folder.mkdir(parents=True, exist_ok=True)
     db, taken = asyncio.run(stores.open_seated(folder / "data", seats))
