@@ -68,9 +68,12 @@ class AsyncTransport:
                 return
             number += 1
 
-    async def follow(self, call: Call) -> AsyncIterator[Event]:
-        """Yield the events of a stream until its last one; a lost connection is resumed after the last event."""
-        progress = Progress()
+    async def follow(self, call: Call, *, last_id: str | None = None) -> AsyncIterator[Event]:
+        """Yield the events of a stream until its last one; a lost connection is resumed after the last event.
+
+        With `last_id` the stream begins after that event, where the server keeps older ones.
+        """
+        progress = Progress(last_id)
         while not progress.is_over:
             try:
                 async with aclosing(self._events(call, progress.headers())) as events:

@@ -67,9 +67,12 @@ class BlockingTransport:
                 return
             number += 1
 
-    def follow(self, call: Call) -> Iterator[Event]:
-        """Yield the events of a stream until its last one; a lost connection is resumed after the last event."""
-        progress = Progress()
+    def follow(self, call: Call, *, last_id: str | None = None) -> Iterator[Event]:
+        """Yield the events of a stream until its last one; a lost connection is resumed after the last event.
+
+        With `last_id` the stream begins after that event, where the server keeps older ones.
+        """
+        progress = Progress(last_id)
         while not progress.is_over:
             try:
                 for event in self._events(call, progress.headers()):
