@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from moorage import __version__
-from moorage.cli.help import MAX_WIDTH, Entry, LazyCommands
+from moorage.cli.help import MAX_WIDTH, Entry, LazyCommands, prepare_completion
 
 # Command, module and summary: the first paragraph of the command's help, which a test compares.
 USED = (
@@ -40,6 +40,12 @@ USED = (
     ),
     ("monitors", "resources.monitors", "Monitors: checks of web addresses."),
     ("alerts", "resources.alerts", "Alerts: messages about monitors."),
+    ("tokens", "resources.accounts.tokens", "API tokens of the organization."),
+    ("orgs", "resources.accounts.orgs", "Organizations, and the one that commands act on."),
+    ("members", "resources.accounts.members", "Members of the organization, and invitations."),
+    ("activity", "resources.accounts.activity", "Show the changes of the organization: who did what and when."),
+    ("sessions", "resources.accounts.activity", "Your sessions: where you are signed in."),
+    ("notifications", "resources.accounts.activity", "Your notifications."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (
@@ -81,6 +87,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+prepare_completion()
 
 
 def _print_version(is_asked: bool) -> None:

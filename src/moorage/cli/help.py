@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+COMPLETE_VARIABLE = "_MOORAGE_COMPLETE"  # set by the completion scripts of shells
 MAX_WIDTH = 120  # columns; a narrower terminal wraps the text
 
 
@@ -41,16 +43,28 @@ class LazyCommands(TyperGroup):
     """The commands of `moorage`. A module is imported when one of its commands is used."""
 
     entries: ClassVar[dict[str, Entry]] = {}
+    _is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = self.entries.get(cmd_name)
+        if entry is not None and self._is_listing:
+            return TyperCommand(cmd_name, help=entry.summary)
         return entry.load() if entry is not None else None
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the names of commands with their summaries, without an import of their modules."""
+        self._is_listing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._is_listing = False
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and args[0] not in self.entries:
+        is_unknown = bool(args) and not args[0].startswith("-") and args[0] not in self.entries
+        if is_unknown and not ctx.resilient_parsing:
             ctx.fail(f"No such command '{args[0]}'.{_suggestion(args[0], self.entries)}")
         return super().resolve_command(ctx, args)
 
@@ -71,6 +85,14 @@ def _suggestion(name: str, known: dict[str, Entry]) -> str:
 
     near = get_close_matches(name, known, n=1)
     return f" Did you mean '{near[0]}'?" if near else " `moorage --help` lists all commands."
+
+
+def prepare_completion() -> None:
+    """Register the shells when a completion script runs the command."""
+    if COMPLETE_VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
 
 
 def summary(text: str) -> str:

@@ -31,9 +31,17 @@ def sparkline(values: Values, *, top: float | None = None) -> str:
     return "".join(gap if value is None else blocks[max(_eighths(value, highest, 1), 1)] for value in values)
 
 
-def bars(values: Values, labels: Sequence[str], *, width: int = 30, unit: str = "", style: str = "cyan") -> list[str]:
-    """Return one line per value: its label, a horizontal bar, and the value with its unit."""
-    highest = _highest(values)
+def bars(
+    values: Values,
+    labels: Sequence[str],
+    *,
+    width: int = 30,
+    unit: str = "",
+    style: str = "cyan",
+    top: float | None = None,
+) -> list[str]:
+    """Return one line per value: its label, a horizontal bar scaled to `top` or the largest, and value with unit."""
+    highest = _highest(values, top)
     names = [cut(plain(label), LABEL_WIDTH) for label in labels]
     room = max(map(width_of, names), default=0)
     lines = []

@@ -8,6 +8,7 @@ from moorage.client.errors import (
     ClientError,
     Forbidden,
     Internal,
+    NotFound,
     QuotaExceeded,
     RateLimited,
     Unauthorized,
@@ -34,6 +35,11 @@ def show(error: ClientError) -> None:
             note(f"  {plain(name)}: {plain(message)}")
         if error.trace_id:
             note(f"  trace id: {plain(error.trace_id)}", "dim")
+    if isinstance(error, NotFound):
+        from moorage.cli.session import names
+
+        for line in names.suggestions():
+            note(f"  {plain(line)}")
     if step := _next_step(error):
         note(f"  next: {step}")
 

@@ -39,7 +39,7 @@ def show_list(rows: Iterable[Any], columns: Sequence[Column], *, as_json: bool, 
         for row in listed:
             say("\t".join(text_of(column.cell(row)) for column in columns))
     elif listed:
-        _show_table(listed, columns)
+        show_table(listed, columns)
     else:
         note(empty)
 
@@ -87,7 +87,8 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
-def _show_table(rows: list[Any], columns: Sequence[Column]) -> None:
+def show_table(rows: list[Any], columns: Sequence[Column]) -> None:
+    """Print rows as a table of a terminal; there has to be one."""
     cells = [[text_of(column.cell(row)) for column in columns] for row in rows]
     widths = [
         max(width_of(column.title), *(width_of(line[number]) for line in cells))

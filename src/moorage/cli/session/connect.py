@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moorage.cli.output.terminal import stop
 from moorage.cli.session import contexts
 
 if TYPE_CHECKING:  # Slow to import, and `--help` does not need it.
+    import ssl
+
     from moorage.client import Client
 
 RETRIES = 2  # A person waits for the answer.
@@ -44,4 +46,12 @@ def client() -> Client:
             f"not signed in to {context.url}; use `moorage login`, or `moorage login --demo` for a platform in "
             "development, or set MOORAGE_TOKEN"
         )
-    return Client(context.url, token=context.token, organization=context.organization or None, retries=RETRIES)
+    trust: dict[str, Any] = {} if context.url.startswith("https:") else {"verify": _no_trust()}
+    return Client(context.url, token=context.token, organization=context.organization or None, retries=RETRIES, **trust)
+
+
+def _no_trust() -> ssl.SSLContext:
+    """Return a TLS context without certificates, for http: the load of the system's takes longer than most answers."""
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
