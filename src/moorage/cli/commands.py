@@ -40,6 +40,13 @@ USED = (
     ),
     ("monitors", "resources.monitors", "Monitors: checks of web addresses."),
     ("alerts", "resources.alerts", "Alerts: messages about monitors."),
+    (
+        "status",
+        "overview.status",
+        "Show everything of the organization, or one project, at a glance: problems first.",
+    ),
+    ("logs", "overview.logs", "Print the log lines of a project: its app, its deployments and its cronjobs."),
+    ("open", "overview.opening", "Open the site of a project, or the console, in the browser."),
     ("projects", "resources.projects.commands", "Sites and apps: settings, usage and history."),
     (
         "deployments",
