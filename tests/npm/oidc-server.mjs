@@ -34,16 +34,27 @@ function client(id) {
   };
 }
 
+// A program on the user's machine: no secret, PKCE, and a redirect to any port of the loopback interface.
+function nativeClient(id) {
+  return {
+    ...client(id),
+    client_secret: undefined,
+    application_type: "native",
+    token_endpoint_auth_method: "none",
+    redirect_uris: ["http://127.0.0.1/callback"],
+  };
+}
+
 // The keys of a provider are fixed when it is made, so a rotation makes another one on the same address.
 function makeProvider() {
   const provider = new Provider(issuer(), {
-    clients: [client("moorage"), client("somebody-else")],
+    clients: [client("moorage"), client("somebody-else"), nativeClient("moorage-native")],
     jwks: { keys },
     cookies: { keys: ["for tests only"] },
     claims: { openid: ["sub"], email: ["email", "email_verified"], profile: ["given_name", "family_name", "picture"] },
     conformIdTokenClaims: false,
     features: { devInteractions: { enabled: false } },
-    pkce: { required: () => false },
+    pkce: { required: (_ctx, { clientId }) => clientId === "moorage-native" },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
     findAccount: (_ctx, sub) => ({ accountId: sub, claims: () => claimsOf(sub) }),
     loadExistingGrant: grantEverything,
@@ -67,7 +78,8 @@ async function grantEverything(ctx) {
 // Whoever is hinted at is logged in at once: the tests are about the token, not about a form.
 async function logIn(provider, req, res) {
   const { params } = await provider.interactionDetails(req, res);
-  await provider.interactionFinished(req, res, { login: { accountId: params.login_hint } });
+  // A native client is asked for consent each time.
+  await provider.interactionFinished(req, res, { login: { accountId: params.login_hint }, consent: {} });
 }
 
 function slowly(res) {

@@ -25,17 +25,36 @@ NameOption = Annotated[str | None, typer.Option("--name", help="Name of the cont
 def _login(
     url: Annotated[str | None, typer.Argument(help=f"Address of the platform; default: {DEFAULT_URL}.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Sign in as the demo user, in development.")] = False,
+    browser: Annotated[
+        bool | None,
+        typer.Option("--browser/--token", help="Sign in in the browser, or with an API token; default: see above."),
+    ] = None,
+    issuer: Annotated[str | None, typer.Option("--issuer", help="Identity provider, where there are several.")] = None,
+    port: Annotated[int, typer.Option("--port", help="Loopback port for the browser; default: any.")] = 0,
+    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds to wait for the browser.")] = 300,
+    accept_terms: Annotated[bool, typer.Option("--accept-terms", help="Accept the terms at the first login.")] = False,
     name: NameOption = None,
 ) -> None:
     """Sign in to a platform and store the credential.
 
-    Asks for an API token, or reads it from standard input. The credential is stored in a file that only you can read,
-    and becomes the current context.
+    On a terminal the browser opens where the platform has an identity provider. Otherwise the command asks for an API
+    token, or reads it from standard input. The credential is stored in a file that only you can read, and becomes the
+    current context.
 
-    Examples: `moorage login --demo`, `moorage login https://moorage.example.com < token-file`.
+    Examples: `moorage login --demo`, `moorage login https://moorage.example.com`, `moorage login
+    https://moorage.example.com --token < token-file`.
     """
     address = normal_url(url or connect.selected().url)
-    context = _demo(address) if demo else Context(address, _read_token(address))
+    if demo:
+        context = _demo(address)
+    else:
+        from moorage.cli.session import social
+
+        provider = social.find_provider(address, issuer, is_wanted=browser)
+        if provider is None:
+            context = Context(address, _read_token(address))
+        else:
+            context = social.log_in(address, provider, port=port, timeout_s=timeout, accept_terms=accept_terms)
     _store(context, name or urlsplit(address).netloc)
 
 
