@@ -28,7 +28,7 @@ for word in sys.argv:
 
 
 def sql(shell: Shell, name: str, text: str) -> str:
-    return shell.ok("databases", "connect", name, "--", "-At", "-c", text).strip()
+    return shell.ok("databases", "connect", name, "-c", text, "--", "-At").strip()
 
 
 def test_a_database_is_created_used_backed_up_restored_and_deleted(shell: Shell) -> None:
@@ -133,7 +133,7 @@ def test_mariadb_gets_the_password_in_a_file_of_the_user_alone(shell: Shell) -> 
     shell.ok("databases", "create", name, "--type", "mysql", "--tier", "micro")
     programs = spies(shell.home / "bin", "mariadb")
 
-    answer = shell.ok("databases", "connect", name, "--", "-N", "-e", "select 40 + 2")
+    answer = shell.ok("databases", "connect", name, "-c", "select 40 + 2", "--", "-N")
     shown = shell.ok("databases", "connect", name, PATH=programs)
 
     password = shell.client.databases.read_password(name).password

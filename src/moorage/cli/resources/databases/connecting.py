@@ -25,6 +25,7 @@ from moorage.client.models import DatabaseDetail
 
 POSTGRESQL = "postgresql"
 PROGRAMS = {POSTGRESQL: ("psql",), "mysql": ("mariadb", "mysql")}
+EXECUTE = {POSTGRESQL: "--command", "mysql": "--execute"}
 INSTALL = {
     POSTGRESQL: "install psql (on Debian and Ubuntu: apt install postgresql-client)",
     "mysql": "install mariadb (on Debian and Ubuntu: apt install mariadb-client)",
@@ -55,13 +56,14 @@ def connect(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]...", help="Arguments of psql or mariadb.")
     ] = None,
+    sql: Annotated[str | None, typer.Option("--command", "-c", metavar="SQL", help="Run statements and exit.")] = None,
 ) -> None:
     """Open psql or mariadb on a database.
 
     Uses the program of this machine, or the one of the platform's database software where it is installed here. The
     password is passed in the environment (psql) or in a file that only you can read (mariadb), never as an argument.
 
-    Examples: `moorage databases connect orders`, `moorage databases connect orders -- -c 'select version()'`.
+    Examples: `moorage databases connect orders`, `moorage databases connect orders -c 'select version()'`.
     """
     client = session.client()
     database = client.databases.read(name)
@@ -76,7 +78,8 @@ def connect(
     if not credentials.password or not address:
         stop(f"the platform does not show the password of {name}")
     login = _login(database, address, credentials.password)
-    raise typer.Exit(run(program, login, arguments or []))
+    statements = [] if sql is None else [EXECUTE[database.type], sql]
+    raise typer.Exit(run(program, login, [*(arguments or []), *statements]))
 
 
 def find_program(kind: str) -> Program | None:
