@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.functions.dev_server import LANGUAGES, MAIN, dev, folder_of, save
+from tests.cli.terminal import run_in_terminal
 from tests.command import environment
 from tests.e2e.functions_support import wait_until
+
+from moorage.cli.dev import dotenv
 
 WORD = {
     "nodejs": "exports.main = () => ({{ statusCode: 200, body: '{word}' }});\n",
@@ -213,3 +216,67 @@ def test_a_folder_that_cannot_be_served_is_explained(tmp_path: Path, files: dict
     assert done.returncode == 1
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_the_server_the_command_names_the_extra(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "python", WORD["python"].format(word="x"))
+    program = (
+        "import importlib.util, sys\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'httptools' else find(name, *rest)\n"
+        f"sys.argv = ['moorage', 'functions', 'dev', {str(folder)!r}]\n"
+        "from moorage.cli.main import main\nmain()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment())
+
+    assert done.returncode == 1
+    assert "pip install 'moorage[server]'" in done.stderr
+
+
+def test_on_a_terminal_errors_have_colours_and_ctrl_c_ends(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "python", "def main(params):\n    return (\n")
+    command = [sys.executable, "-m", "moorage.cli.main", "functions", "dev", str(folder), "--port", "0"]
+
+    shown = run_in_terminal(command, env=environment(), keys={"was never closed (main.py": "\x03"})
+
+    assert shown.code == 0
+    assert "serving hello (python:" in shown.text
+    assert "\x1b[31" in shown.raw
+    assert "Traceback (most recent call last)" not in shown.text
+
+
+def test_a_port_in_use_is_named_and_the_default_port_is_not_needed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "python", WORD["python"].format(word="x"))
+    command = [sys.executable, "-m", "moorage.cli.main", "functions", "dev", str(folder), "--port"]
+
+    with dev(folder) as server:
+        done = subprocess.run(
+            [*command, str(server.port)], capture_output=True, text=True, env=environment(), timeout=60
+        )
+
+    assert done.returncode == 1
+    assert "cannot listen on 127.0.0.1" in done.stderr
+    assert "choose another port with --port" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1\nB = two words \n", {"A": "1", "B": "two words"}),
+        ("export A='x # y'\nB=x # y\n", {"A": "x # y", "B": "x"}),
+        ('A="line\\nnext \\"q\\" \\$x"\n', {"A": 'line\nnext "q" $x'}),
+        ("\ufeffA=\n\n# note\nB=a=b\n", {"A": "", "B": "a=b"}),
+    ],
+)
+def test_an_env_file_is_read_as_common_tools_write_it(tmp_path: Path, text: str, expected: dict[str, str]) -> None:
+    (tmp_path / ".env").write_text(text, encoding="utf-8")
+
+    assert dotenv.read(tmp_path / ".env") == expected
+
+
+def test_a_broken_env_file_is_refused_without_its_values(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text('KEY="secret value\n')
+
+    with pytest.raises(dotenv.BadEnvFile, match="line 1 has a quote that is not closed") as caught:
+        dotenv.read(tmp_path / ".env")
+    assert "secret" not in str(caught.value)
