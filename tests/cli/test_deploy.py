@@ -236,3 +236,13 @@ def test_a_variable_without_a_value_is_refused(shell: Shell) -> None:
     folder = write(shell.home / "mistyped", index_html="page")
 
     assert "--env needs NAME=VALUE, not GREETING" in shell("deploy", folder, "--env", "GREETING").stderr
+
+
+def test_a_folder_with_a_function_becomes_a_function(shell: Shell) -> None:
+    folder = write(shell.home / "greeter", index_js="exports.main = (params) => ({ hello: params.name })")
+
+    done = shell("deploy", folder, "--env", "MODE=fast")
+
+    assert done.returncode == 0, done.stderr
+    assert "detected: nodejs function" in done.stderr
+    assert shell.client.functions.invoke("greeter", body={"params": {"name": "Ada"}}).result == {"hello": "Ada"}

@@ -111,6 +111,9 @@ def _run(
     waits: bool,
     as_json: bool,
 ) -> None:
+    if plan.way == "function":
+        _deploy_function(plan, name, settings, shows_plan=shows_plan, waits=waits, as_json=as_json)
+        return
     if not name:
         stop("the folder's name cannot be the name of a project; choose one with --name")
     client = connect.client()
@@ -138,6 +141,19 @@ def _run(
         say(plain(ended.url))
     if not ended.is_good:
         stop(f"the deployment of {deployment.name} {ended.status}: {plain(ended.reason) or 'see its log'}")
+
+
+def _deploy_function(
+    plan: FolderPlan, name: str, settings: Settings, *, shows_plan: bool, waits: bool, as_json: bool
+) -> None:
+    """Deploy a folder whose entry point is a function called `main`."""
+    from moorage.cli.resources.functions.deploying import Wanted, deploy_folder
+
+    for line in (f"function: {name}", *plan.lines):
+        note(plain(line))
+    if not shows_plan:
+        wanted = Wanted(env=dict(settings.env), secrets=dict(settings.secrets))
+        deploy_folder(plan.folder, name, plan.runtime, wanted, waits=waits, as_json=as_json)
 
 
 def _show_difference(client: Client, file: Manifest | None, removal: Removal) -> None:

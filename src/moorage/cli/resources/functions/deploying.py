@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,13 +70,13 @@ def new(
 class Wanted:
     """Settings of the command; None keeps the stored value, or the platform's default at the first deployment."""
 
-    timeout: int | None
-    memory: int | None
-    raw_http: bool | None
-    handle_options: bool | None
-    network: str | None
-    env: dict[str, str]
-    secrets: dict[str, str]
+    timeout: int | None = None
+    memory: int | None = None
+    raw_http: bool | None = None
+    handle_options: bool | None = None
+    network: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         named = {
@@ -116,10 +116,14 @@ def deploy(
 
     Examples: `moorage functions deploy`, `moorage functions deploy hello --memory 512 --env MODE=fast --secret KEY`.
     """
-    began = time.monotonic()
-    language, called = runtime_of(folder, runtime), name_of(folder, name)
-    _check(folder, language)
     wanted = Wanted(timeout, memory, raw_http, handle_options, network, variables_of(env), _secrets(secret or []))
+    deploy_folder(folder, name_of(folder, name), runtime_of(folder, runtime), wanted, waits=waits, as_json=as_json)
+
+
+def deploy_folder(folder: Path, called: str, language: str, wanted: Wanted, *, waits: bool, as_json: bool) -> None:
+    """Deploy a folder as a function, and print its address."""
+    began = time.monotonic()
+    _check(folder, language)
     client, wait = connect.client(), WAIT_S if waits else None
     before = _find(client, called)
     try:
