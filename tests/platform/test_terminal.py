@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,6 +60,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_the_commands_to_paste_are_short_and_the_last_lines(data: Path, tmp_path: Path) -> None:
     program = READY.format(f"token_file {data}/demo-token\\n")
+    own = f"{sys.prefix}/bin/moorage"
+    program_name = "moorage" if shutil.which("moorage") == own else own
 
     with supervised(plan_of(data, program), tmp_path) as process:
         lines = read_until_ready(process)
@@ -66,6 +69,7 @@ def test_the_commands_to_paste_are_short_and_the_last_lines(data: Path, tmp_path
     assert lines == [
         f"open:  {URL}/",
         f"docs:  {URL}/docs",
+        f"cli:   {program_name} login --demo",
         "try:   export TOKEN=$(cat data/demo-token)",
         f'       curl -H "Authorization: Bearer $TOKEN" {URL}/v1/me',
         f"ready: {URL}",

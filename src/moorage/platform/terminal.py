@@ -6,6 +6,7 @@ Imported by the supervisor, so it imports the standard library only.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 USUAL_METRICS_PORT = 8083
+DEFAULT_URL = "http://localhost:8080"  # of `moorage login`
 SHOWN_LINES = 15
 
 
@@ -36,6 +38,7 @@ def print_ready(plan: dict[str, Any], facts: dict[str, str]) -> None:
         if "setup" in facts:
             print(f"owner: {url}/setup#{facts['setup']}  (works once: it makes the first owner)")
         if "token_file" in facts:
+            print(f"cli:   {command_name()} login {'' if url == DEFAULT_URL else f'{url} '}--demo")
             print(f"try:   export TOKEN=$(cat {shortest(Path(facts['token_file']))})")
             print(f'       curl -H "Authorization: Bearer $TOKEN" {url}/v1/me')
         if plan["metrics_port"] not in (0, USUAL_METRICS_PORT):
@@ -84,6 +87,12 @@ def last_lines(path: Path, *, since: float) -> list[str]:
             with path.open(errors="replace") as file:
                 return [line.rstrip()[:400] for line in deque(file, SHOWN_LINES)]
     return []
+
+
+def command_name() -> str:
+    """Return the command of this installation as a user types it here."""
+    own = Path(sys.prefix) / "bin" / "moorage"
+    return "moorage" if shutil.which("moorage") == str(own) else shortest(own)
 
 
 def shortest(path: Path) -> str:
