@@ -196,7 +196,7 @@ def _is_running(pid: int) -> bool:
     ("files", "reason"),
     [
         ({"readme.txt": "nothing"}, "has no main file of a function"),
-        ({"main.py": "", ".env": "just words\n"}, ".env, line 1 should be NAME=value"),
+        ({"main.py": "", ".env": "just words\n"}, ".env, line 1: expected NAME=VALUE"),
         ({"main.py": "", ".env": "__OW_X=1\n"}, "names that start with __OW_"),
         ({"package.json": "[", "index.js": ""}, "package.json that is not valid JSON"),
     ],
@@ -277,6 +277,6 @@ def test_an_env_file_is_read_as_common_tools_write_it(tmp_path: Path, text: str,
 def test_a_broken_env_file_is_refused_without_its_values(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text('KEY="secret value\n')
 
-    with pytest.raises(dotenv.BadEnvFile, match="line 1 has a quote that is not closed") as caught:
+    with pytest.raises(dotenv.BadEnvFile, match="line 1: the quote is not closed") as caught:
         dotenv.read(tmp_path / ".env")
     assert "secret" not in str(caught.value)
