@@ -74,29 +74,33 @@ class Autoscaler:
         for project_id in [each for each in self._watched if each not in {app.project_id for app in live}]:
             del self._watched[project_id]
             self.window.forget(project_id)
+        usages = []
         for app in live:
             rows = [row for row in seen.running(app.deployment_id) if row.status == ReplicaStatus.READY]
             states = [state for row in rows if (state := await self._engine.look(row.key)) is not None]
-            await self._record_usage(app, states)
+            if (usage := self._measure(app, states)) is not None:
+                usages.append((app, usage))
             await self._scale(app)
             await self._sleep_if_idle(app, rows, states)
+        if usages:
+            # One commit for all apps: each commit is synced to the disk, and wakes other loops.
+            await self._db.write(partial(_add_usages, usages=usages, at=self._db.env.clock.now()))
         await self._guard()
         return not live
 
-    async def _record_usage(self, app: LiveApp, states: list[ReplicaState]) -> None:
-        """Record the usage since the last round; a new replica counts from the next on."""
+    def _measure(self, app: LiveApp, states: list[ReplicaState]) -> Usage | None:
+        """Return the usage since the last round; a new replica counts from the next on."""
         watched, now = self._watched[app.project_id], self._db.env.clock.now()
         span_ms, watched.measured_at = now - watched.measured_at, now
         known = [state for state in states if state.key in watched.cpu_us]
         used = sum(max(state.cpu_us - watched.cpu_us[state.key], 0) for state in known)
         watched.cpu_us = {state.key: state.cpu_us for state in states}
         if not known or not 0 < span_ms < MINUTE_MS:
-            return
+            return None
         share = int(service.tier_of(app.tier).cpu * span_ms * 1000) * len(known)
         usage = Usage(used, share, span_ms, sum(state.memory_bytes for state in states), len(known))
         watched.history.append(Sample.of(now, usage))
-        add = partial(metrics.add_usage, org_id=app.org_id, project_id=app.project_id, at=now, usage=usage)
-        await self._db.write(add)
+        return usage
 
     async def _scale(self, app: LiveApp) -> None:
         bounds, watched = service.bounds_of(app.auto_scaling), self._watched[app.project_id]
@@ -155,6 +159,12 @@ class Autoscaler:
             return await self._db.write(partial(roll_back, org_id=deployment.org_id, deployment=deployment, why=why))
         except (Conflict, NotFound):  # Caught outside of the transaction, so that it is undone as a whole.
             return False
+
+
+@across_organizations("one write has the usage of apps of all organizations")
+def _add_usages(tx: Tx, usages: list[tuple[LiveApp, Usage]], at: int) -> None:
+    for app, usage in usages:
+        metrics.add_usage(tx, app.org_id, app.project_id, at=at, usage=usage)
 
 
 @across_organizations("one machine runs the apps of all organizations")
