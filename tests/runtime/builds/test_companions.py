@@ -8,7 +8,8 @@ import pytest
 from tests.runtime.builds.app_support import release
 from tests.runtime.builds.build_support import make_request, write_files
 
-from moorage.runtime.builds.detection import companions, detect
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.detection.python_packages import companions
 from moorage.runtime.builds.detection.reading import Folder
 
 

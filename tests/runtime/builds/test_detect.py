@@ -320,6 +320,23 @@ def test_a_procfile_may_enter_the_folder_of_the_app(tmp_path: Path) -> None:
     assert (found.install, found.server) == ("pip install -r requirements.txt", "uvicorn")
 
 
+def test_an_app_that_lists_no_dependencies_gets_the_well_known_packages_that_it_imports(tmp_path: Path) -> None:
+    imports = "import os, pandas as pd\nimport numpy as np, shapes\nimport unknown_thing\n"
+    code = f"{imports}from flask import Flask\napp = Flask(__name__)"
+    write_files(tmp_path, {"app.py": code, "shapes.py": "from PIL import Image\nimport redis.client", "redis.py": ""})
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert found.server == "flask gunicorn numpy pandas pillow"
+
+
+def test_an_app_that_lists_dependencies_gets_no_others(tmp_path: Path) -> None:
+    code = "import pandas\nfrom flask import Flask\napp = Flask(__name__)"
+    write_files(tmp_path, {"app.py": code, "requirements.txt": "flask\ngunicorn\n"})
+
+    assert plan(make_request(tmp_path, wanted="auto")).server == ""
+
+
 def test_requirements_in_utf_16_are_read(tmp_path: Path) -> None:
     write_files(tmp_path, {"app.py": "from flask import Flask\napp = Flask(__name__)"})
     (tmp_path / "requirements.txt").write_bytes("Flask==3.0.0\r\ngunicorn==22.0.0\r\n".encode("utf-16"))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from moorage.runtime.builds.detection import companions, python_managers
+from moorage.runtime.builds.detection import python_managers
 from moorage.runtime.builds.detection.python_managers import CONSTRAINTS, GENERATED, PythonManager
+from moorage.runtime.builds.detection.python_packages import companions
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import BuildFailed, Plan

@@ -9,8 +9,9 @@ import contextlib
 import re
 from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import companions, go, managers, secret_names, starts, workspaces
-from moorage.runtime.builds.detection.python_managers import python_manager
+from moorage.runtime.builds.detection import go, managers, secret_names, starts, workspaces
+from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
+from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
 from moorage.runtime.builds.detection.table.row import Row
@@ -198,6 +199,8 @@ def _static_plan(request: BuildRequest, folder: Folder, match: Match | None) -> 
         install, plan = managers.node_manager(folder).label, replace(plan, language="nodejs")
     elif language == "python":
         install = python_manager(folder)
+        if not find_manager(folder).kind:
+            needed = " ".join(dict.fromkeys([*needed.split(), *imports.find(folder)]))
     is_chosen = not request.is_default_build and bool(request.build_dir.strip())
     output = folder_inside(folder.path, request.build_dir, "buildDir") if is_chosen else ""
     output = output or (row.text(row.output, folder) if row else "") or DEFAULT_DIR
@@ -247,6 +250,8 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
     elif language == "python":
         needed = needed or starts.missing_servers(folder, start)
         install = python_manager(folder)
+        if not find_manager(folder).kind:
+            needed = " ".join(dict.fromkeys([*needed.split(), *imports.find(folder)]))
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
         if bounds := companions.bounds(folder):
             notes = (*notes, f"newer versions do not fit to those that the project pins: {', '.join(bounds)}")
