@@ -57,6 +57,7 @@ def paste(page: str, ports: dict[str, int], home: Path, timeout_s: float) -> dic
     folder = home / Path(page).stem
     folder.mkdir()
     env = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    env["MOORAGE_URL"] = f"http://localhost:{ports['8080']}"  # The default of the command has the default port.
     process = subprocess.Popen(
         ["bash", "-c", script(page, ports)], cwd=folder, env=env, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,

@@ -106,7 +106,8 @@ def call_problem(words: list[str]) -> str | None:
 
 def option_problem(command: Any, words: list[str]) -> str | None:
     known = {"--help", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
-    given = [word.partition("=")[0] for word in words if word.startswith("--")]
+    own = words[: words.index("--")] if "--" in words else words  # the others are of a program that it starts
+    given = [word.partition("=")[0] for word in own if word.startswith("--")]
     wrong = [word for word in given if word not in known]
     return f"{command.name} has no option {wrong[0]}" if wrong else None
 
