@@ -3,7 +3,7 @@
  * side bar, its place there. `console/README.md` tells the rest.
  */
 
-import { Activity, Boxes, Clock, Database, House, SquareFunction, type LucideIcon } from "lucide-preact";
+import { Activity, Boxes, Clock, Database, History, House, Settings, SquareFunction, type LucideIcon } from "lucide-preact";
 import type { AnyComponent } from "preact";
 import { text } from "./text";
 
@@ -25,6 +25,10 @@ export const PAGES: Page[] = [
   { path: "/projects", load: () => import("./pages/projects/list") },
   { path: "/projects/new", load: () => import("./pages/projects/create") },
   { path: "/projects/:name/:tab?/:id?", load: () => import("./pages/projects/project") },
+  { path: "/activity", load: () => import("./pages/organization/activity") },
+  { path: "/organizations/new", load: () => import("./pages/organization/create") },
+  { path: "/settings/:tab?", load: () => import("./pages/organization/organization") },
+  { path: "/account/:tab?", load: () => import("./pages/organization/account") },
   { path: "/functions", load: () => import("./pages/lists/functions") },
   { path: "/databases", load: () => import("./pages/lists/databases") },
   { path: "/cronjobs", load: () => import("./pages/lists/cronjobs") },
@@ -39,6 +43,8 @@ export const NAV: NavItem[] = [
   { href: "/databases", label: text.nav.databases, icon: Database, key: "d" },
   { href: "/cronjobs", label: text.nav.cronjobs, icon: Clock, key: "c" },
   { href: "/monitors", label: text.nav.monitors, icon: Activity, key: "m" },
+  { href: "/activity", label: text.nav.activity, icon: History, key: "a" },
+  { href: "/settings", label: text.nav.settings, icon: Settings, key: "s", isBottom: true },
 ];
 
 /** Whether there is a page at a path; lists link to their resources only where one exists. */

@@ -1,12 +1,12 @@
 /** The side bar: organization, navigation, help. */
 
-import { BookOpen, Check, ChevronsUpDown, Keyboard } from "lucide-preact";
+import { BookOpen, Check, ChevronsUpDown, Keyboard, Plus } from "lucide-preact";
 import { useLocation } from "preact-iso";
 import { useResource } from "../api/resource";
 import { chooseOrganization, organizationId } from "../api/session";
 import { NAV, type NavItem } from "../pages";
 import { text } from "../text";
-import { MenuItem, Popover } from "../ui/menu";
+import { MenuGap, MenuItem, Popover } from "../ui/menu";
 import { isHelpOpen } from "./help";
 
 export function Side() {
@@ -72,18 +72,24 @@ function OrganizationSwitcher() {
         </button>
       )}
     >
-      {(close) =>
-        organizations.map((each) => (
-          <MenuItem
-            key={each.organizationId}
-            isChecked={each === current}
-            note={each === current ? <Check size={14} aria-hidden="true" /> : text.roles.names[each.role as "viewer"]}
-            onClick={() => (chooseOrganization(each.organizationId), close())}
-          >
-            {each.name}
+      {(close) => (
+        <>
+          {organizations.map((each) => (
+            <MenuItem
+              key={each.organizationId}
+              isChecked={each === current}
+              note={each === current ? <Check size={14} aria-hidden="true" /> : text.roles.names[each.role as "viewer"]}
+              onClick={() => (chooseOrganization(each.organizationId), close())}
+            >
+              {each.name}
+            </MenuItem>
+          ))}
+          <MenuGap />
+          <MenuItem icon={<Plus size={15} aria-hidden="true" />} href="/organizations/new" onClick={close}>
+            {text.organization.create}
           </MenuItem>
-        ))
-      }
+        </>
+      )}
     </Popover>
   );
 }

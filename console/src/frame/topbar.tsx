@@ -1,6 +1,6 @@
 /** The top bar: crumbs, search, notifications, account. */
 
-import { Bell, BookOpen, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun } from "lucide-preact";
+import { Bell, BookOpen, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun, UserRound } from "lucide-preact";
 import { useLocation } from "preact-iso";
 import { api } from "../api/client";
 import { refresh, useResource } from "../api/resource";
@@ -73,7 +73,7 @@ function Notifications() {
         </button>
       )}
     >
-      {() => (
+      {(close) => (
         <div class="notes">
           <div class="row between">
             <strong class="menu-title">{text.frame.notifications}</strong>
@@ -100,6 +100,9 @@ function Notifications() {
           ) : (
             <p class="soft small nothing">{text.frame.noNotifications}</p>
           )}
+          <a class="menu-item" href="/account/notifications" onClick={close}>
+            {text.account.allNotifications}
+          </a>
         </div>
       )}
     </Popover>
@@ -149,6 +152,9 @@ function Account() {
             </MenuItem>
           ))}
           <MenuGap />
+          <MenuItem icon={<UserRound size={15} aria-hidden="true" />} href="/account" onClick={close}>
+            {text.account.settings}
+          </MenuItem>
           <MenuItem icon={<BookOpen size={15} aria-hidden="true" />} href="/docs" isExternal onClick={close}>
             {text.frame.apiPage}
           </MenuItem>

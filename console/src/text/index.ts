@@ -6,6 +6,8 @@
  */
 
 import * as common from "./common";
+import * as organization from "./organization";
 import * as pages from "./pages";
+import * as projectTabs from "./project-tabs";
 
-export const text = { ...common, ...pages };
+export const text = { ...common, ...pages, ...projectTabs, ...organization };

@@ -36,6 +36,14 @@ interface TabPage {
 const TABS: TabPage[] = [
   { key: "", label: text.projects.tabs.overview, component: lazy(() => import("./overview")) },
   { key: "deployments", label: text.projects.tabs.deployments, component: lazy(() => import("./deployments")) },
+  { key: "previews", label: text.projectTabs.previews, component: lazy(() => import("./tabs/previews")) },
+  { key: "logs", label: text.projectTabs.logs, component: lazy(() => import("./tabs/logs")) },
+  { key: "metrics", label: text.projectTabs.metrics, component: lazy(() => import("./tabs/metrics")) },
+  { key: "visitors", label: text.projectTabs.visitors, component: lazy(() => import("./tabs/visitors")) },
+  { key: "domains", label: text.projectTabs.domains, component: lazy(() => import("./tabs/domains")) },
+  { key: "environment", label: text.projectTabs.environment, component: lazy(() => import("./tabs/environment")) },
+  { key: "rules", label: text.projectTabs.rules, component: lazy(() => import("./tabs/rules")) },
+  { key: "console", label: text.projectTabs.run, component: lazy(() => import("./tabs/run")) },
   { key: "settings", label: text.projects.tabs.settings, component: lazy(() => import("./settings")) },
 ];
 

@@ -50,10 +50,11 @@ export function Chart(props: ChartProps) {
       <figcaption class="chart-head">
         <h3>{title}</h3>
         <span class="value">
-          {series.map(({ label, values }) => {
+          {series.map(({ label, values, color }, order) => {
             const value = values[shown];
             return (
               <span key={label} style={{ marginLeft: 12 }}>
+                {series.length > 1 && <i class="legend-dot" style={{ background: `var(${COLORS[color ?? ORDER[order % ORDER.length]!]})` }} />}
                 {series.length > 1 && `${label} `}
                 {value === null || value === undefined ? "–" : `${format(value)}${unit && ` ${unit}`}`}
               </span>
