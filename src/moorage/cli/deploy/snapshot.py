@@ -19,6 +19,7 @@ ALWAYS_LEFT_OUT = (
     ".env.*.local",
     ".moorage/",
     "/moorage.toml",
+    "/.moorage.schema.json",
     "/.moorageignore",
     "node_modules/",
     "__pycache__/",
