@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.client import DEFAULT_URL
+from moorage.client.defaults import DEFAULT_URL
 
 FILE_MODE = 0o600
 

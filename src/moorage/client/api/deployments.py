@@ -9,9 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
-from moorage.client.model import List
-from moorage.client.models import (
-    CursorPage,
+from moorage.client.model import CursorPage, List
+from moorage.client.models.deployments import (
     DeployInput,
     DeploymentOut,
     DeploymentRef,

@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, Upload, path_part
-from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.model import List, Page
+from moorage.client.models.functions import (
     FunctionDetail,
     FunctionEnvVar,
     FunctionFiles,
@@ -23,7 +23,6 @@ from moorage.client.models import (
     FunctionVersion,
     InvokeFunctionInput,
     InvokeFunctionResult,
-    Page,
     RevealedSecret,
     RevealInput,
     SecretName,

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models import ConnectInstallationInput, InstallationOut, SetupBegun
+from moorage.client.models.github import ConnectInstallationInput, InstallationOut, SetupBegun
 
 
 class Github:

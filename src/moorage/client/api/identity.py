@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.models.identity import (
     Account,
     AccountInput,
     BeginSignInInput,

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call
-from moorage.client.models import Health
+from moorage.client.models.platform import Health
 
 
 class Platform:

@@ -9,10 +9,10 @@ from msgspec import UNSET, UnsetType
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.models.functions import InvokeFunctionResult
+from moorage.client.models.schedules import (
     CreateScheduledFunctionInput,
     CronPreview,
-    InvokeFunctionResult,
     ScheduledFunction,
     UpdateScheduledFunctionInput,
 )

@@ -9,21 +9,19 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
-from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.model import List, Page
+from moorage.client.models.cronjobs import (
     BuildLogs,
     CreateCronjobInput,
     CronjobDetail,
     CronjobExecution,
     CronjobListItem,
     CronjobMutationResult,
-    EnvVar,
     ExecutionLogs,
-    Page,
-    SecretUpsert,
     TriggerCronjobResult,
     UpdateCronjobInput,
 )
+from moorage.client.models.projects import EnvVar, SecretUpsert
 from moorage.client.streams import Event
 
 

@@ -9,7 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
-from moorage.client.models import (
+from moorage.client.model import Page
+from moorage.client.models.databases import (
     BackupItem,
     ChangeTierInput,
     CreateDatabaseInput,
@@ -28,7 +29,6 @@ from moorage.client.models import (
     DatabaseTables,
     Deleted,
     Done,
-    Page,
     RestoreDatabaseInput,
     UpdateBackupsInput,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models import AddCustomDomainInput, CustomDomain, DomainDeleted
+from moorage.client.models.domains import AddCustomDomainInput, CustomDomain, DomainDeleted
 
 
 class AsyncDomains:

@@ -9,10 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
-from moorage.client.model import List
-from moorage.client.models import (
-    ActivityOut,
-    CursorPage,
+from moorage.client.model import CursorPage, List, Page
+from moorage.client.models.operator import (
     OperatorDisk,
     OperatorJob,
     OperatorMachine,
@@ -21,10 +19,10 @@ from moorage.client.models import (
     OperatorProcess,
     OperatorQueues,
     OperatorUser,
-    Page,
     UpdateTenantInput,
     UpdateUserInput,
 )
+from moorage.client.models.organizations import ActivityOut
 
 
 class AsyncOperator:

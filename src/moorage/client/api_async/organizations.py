@@ -9,11 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
-from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.model import CursorPage, List
+from moorage.client.models.organizations import (
     ActivityOut,
     BillingStatus,
-    CursorPage,
     InvitationInput,
     InvitationOut,
     Limits,

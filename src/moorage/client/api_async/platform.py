@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call
-from moorage.client.models import Health
+from moorage.client.models.platform import Health
 
 
 class AsyncPlatform:

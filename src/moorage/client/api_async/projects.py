@@ -9,15 +9,15 @@ from msgspec import UNSET, UnsetType
 
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, Upload, path_part
-from moorage.client.model import List
-from moorage.client.models import (
-    ActivityOut,
+from moorage.client.model import CursorPage, List
+from moorage.client.models.functions import RevealedSecret, RevealInput, SecretName
+from moorage.client.models.organizations import ActivityOut
+from moorage.client.models.projects import (
     AppLogLines,
     AutoScalingInput,
     CommandResult,
     CreateProjectInput,
     CreateProjectResult,
-    CursorPage,
     DeletedProject,
     EnvVar,
     NameAvailability,
@@ -27,10 +27,7 @@ from moorage.client.models import (
     ProjectMetrics,
     RenameInput,
     RepositoryItem,
-    RevealedSecret,
-    RevealInput,
     RunCommandInput,
-    SecretName,
     SecretUpsert,
     TierInput,
     ToggleInput,

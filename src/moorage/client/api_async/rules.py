@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models import (
+from moorage.client.models.rules import (
     HeaderRule,
     HeaderRuleInput,
     RedirectRule,

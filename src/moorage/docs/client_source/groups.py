@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.docs.client_source.models import HEADER
+from moorage.docs.client_source.models import HEADER, PAGES, by_tag
 from moorage.docs.client_source.operations import Argument, Method, attribute, groups
 from moorage.docs.client_source.types import Types
 
@@ -39,6 +39,8 @@ ASYNC = Flavour("api_async", "asynchronous", "AsyncTransport", "Async", "async d
 
 def modules(document: dict[str, Any], flavour: Flavour) -> dict[str, str]:
     """Return the source of each module, by file name."""
+    homes = {name: f"models.{tag}" for tag, names in by_tag(document).items() for name in names}
+    homes |= dict.fromkeys(PAGES, "model")
     sources, classes = {}, {}
     for tag in groups(document, Types()):
         types = Types()
@@ -46,7 +48,7 @@ def modules(document: dict[str, Any], flavour: Flavour) -> dict[str, str]:
         used = _used(methods, types.used)
         name = attribute(tag)
         classes[name] = f"{flavour.prefix}{''.join(word.title() for word in name.split('_'))}"
-        sources[f"{name}.py"] = _module(tag, methods, used, classes[name], flavour)
+        sources[f"{name}.py"] = _module(tag, methods, _imports(used, homes), classes[name], flavour)
     return {"__init__.py": _package(classes, flavour), **sources}
 
 
@@ -61,15 +63,31 @@ def _used(methods: list[Method], candidates: set[str]) -> list[str]:
 
 def _package(classes: dict[str, str], flavour: Flavour) -> str:
     kind = "blocking" if flavour is BLOCKING else "asynchronous"
+    module = f"moorage.client.{flavour.package}"
     lines = [
         HEADER.format(title=f"All groups of the API, {kind}"),
-        f"from moorage.client.{flavour.transport_module} import {flavour.transport}",
+        "from functools import cached_property",
+        "from typing import TYPE_CHECKING",
+        "",
+        "if TYPE_CHECKING:",
+        f"    from moorage.client.{flavour.transport_module} import {flavour.transport}",
+        *(f"    from {module}.{name} import {cls}" for name, cls in sorted(classes.items())),
+        f"\n\nclass {flavour.prefix}Groups:",
+        '    """One attribute for each group of routes, imported on first use."""\n',
+        f"    def __init__(self, transport: {flavour.transport}) -> None:",
+        "        self._groups_transport = transport",
     ]
-    lines += [f"from moorage.client.{flavour.package}.{name} import {cls}" for name, cls in sorted(classes.items())]
-    lines.append(f'\n\nclass {flavour.prefix}Groups:\n    """One attribute for each group of routes."""\n')
-    lines.append(f"    def __init__(self, transport: {flavour.transport}) -> None:")
-    lines += [f"        self.{name} = {cls}(transport)" for name, cls in classes.items()]
+    for name, cls in classes.items():
+        lines.append(f"\n    @cached_property\n    def {name}(self) -> {cls}:")
+        lines.append(f"        from {module}.{name} import {cls}\n")
+        lines.append(f"        return {cls}(self._groups_transport)")
     return "\n".join(lines) + "\n"
+
+
+def _imports(names: list[str], homes: dict[str, str]) -> list[str]:
+    """Return the imports of models; each from its module, so that the others stay unloaded."""
+    used = sorted({homes[name] for name in names})
+    return [f"from moorage.client.{home} import {', '.join(n for n in names if homes[n] == home)}" for home in used]
 
 
 def _module(tag: str, methods: list[Method], used: list[str], cls: str, flavour: Flavour) -> str:
@@ -85,8 +103,7 @@ def _module(tag: str, methods: list[Method], used: list[str], cls: str, flavour:
         "from moorage.client.model import List",
         "from moorage.client.streams import Event",
     ]
-    if used:
-        imports.append(f"from moorage.client.models import {', '.join(used)}")
+    imports += used
     head = CLASS.format(cls=cls, tag=tag, transport=flavour.transport)
     return HEADER.format(title=f"Routes of the group {tag}") + "\n" + "\n".join(imports) + f"\n\n\n{head}{body}\n"
 

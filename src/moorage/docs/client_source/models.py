@@ -11,6 +11,15 @@ from moorage.docs.client_source.types import Types, camel, is_page, ref_name, sn
 NOTE = "Generated from the OpenAPI document by `make docs`; edits are lost."
 HEADER = f'"""{{title}}. {NOTE}"""\n\nfrom __future__ import annotations\n'
 COMMENT_WIDTH = 110
+LAZY = '''
+def __getattr__(name: str) -> Any:
+    """Import the module of a model on first use: a command needs few of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+'''
 PAGES = frozenset(("CursorPage", "Page"))
 
 
@@ -56,13 +65,17 @@ def modules(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _package(groups: dict[str, list[str]]) -> str:
-    lines = [HEADER.format(title="All models of the API")]
-    for tag, names in sorted(groups.items()):
-        listed = "".join(f"    {name},\n" for name in sorted(names))
-        lines.append(f"from moorage.client.models.{tag} import (\n{listed})")
-    lines.append("from moorage.client.model import CursorPage, Page")
-    everything = sorted([name for names in groups.values() for name in names] + sorted(PAGES))
-    lines.append("\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in everything) + "]\n")
+    """Return the package: names of all models, whose modules are imported on first use."""
+    homes = {name: f"moorage.client.models.{tag}" for tag, names in groups.items() for name in names}
+    homes |= dict.fromkeys(sorted(PAGES), "moorage.client.model")
+    lines = [HEADER.format(title="All models of the API"), "from typing import TYPE_CHECKING, Any", ""]
+    lines.append("if TYPE_CHECKING:")
+    for home in sorted(set(homes.values())):
+        listed = ", ".join(sorted(name for name in homes if homes[name] == home))
+        lines.append(f"    from {home} import ({listed})")
+    lines.append("\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(homes)) + "]\n")
+    lines.append("_HOMES = {\n" + "".join(f'    "{name}": "{homes[name]}",\n' for name in sorted(homes)) + "}\n")
+    lines.append(LAZY)
     return "\n".join(lines)
 
 
