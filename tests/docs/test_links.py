@@ -85,7 +85,7 @@ def command_problems(text: str) -> list[str]:
 def calls(line: str) -> Iterator[list[str]]:
     """Yield the words after each call of the program; a `moorage` right behind an option is a user's or a file's."""
     for part in OPERATOR.split(line):
-        words = [word.strip("\"'`") for word in part.split()]
+        words = [re.sub(r"`[.,]$", "", word).strip("\"'`") for word in part.split()]
         for at, word in enumerate(words):
             is_value = at > 0 and words[at - 1].startswith("-")
             if word.endswith("/bin/moorage") or (word == "moorage" and not is_value):

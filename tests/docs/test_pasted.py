@@ -14,7 +14,7 @@ from tests.platform.running import Running, running
 from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("pasted-docs")
-PAGE_TIMEOUT_S = 300.0  # installing FastAPI on a loaded machine takes most of it
+PAGE_TIMEOUT_S = 600.0  # installing FastAPI on a loaded machine takes most of it
 
 
 @pytest.fixture(scope="module")
