@@ -23,10 +23,9 @@ const ICONS: Record<string, LucideIcon> = {
 };
 const PLACES: Record<string, string> = { project: "/projects/", function: "/functions/", database: "/databases/", cronjob: "/cronjobs/" };
 
-/** "project.secret_revealed" as words: "secret revealed". */
-export function wordsOf(action: string): string {
-  const [kind = "", act = ""] = action.split(".", 2);
-  return act ? act.replaceAll("_", " ") : kind;
+/** "project.created" as a verb: "created". */
+function wordsOf(action: string): string {
+  return text.activity.acts[action] ?? action.slice(action.indexOf(".") + 1).replaceAll("_", " ");
 }
 
 export default function ActivityPage() {
@@ -122,14 +121,14 @@ function Entry({ happening, isFresh }: { happening: Happening; isFresh: boolean 
   const { action, actor, target, details, createdAt } = happening;
   const Icon = actor.userId === null ? Bot : (ICONS[target.kind] ?? ActivityIcon);
   const href = PLACES[target.kind] ? `${PLACES[target.kind]}${target.name}` : undefined;
-  const facts = Object.entries(details).filter(([, value]) => value !== null && value !== "");
+  const facts = Object.entries(details as Record<string, unknown>).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && value.length === 0));
   const t = text.activity;
   return (
     <li class={isFresh ? "fresh" : ""}>
       <Icon size={16} aria-hidden="true" />
       <div class="what">
         <p>
-          <strong>{actor.name}</strong> {wordsOf(action)} <span class="soft">{target.kind}</span>{" "}
+          <strong>{actor.name}</strong> {wordsOf(action)} <span class="soft">{t.kinds[target.kind] ?? target.kind.replaceAll("_", " ")}</span>{" "}
           {href && hasPage(href) && !action.endsWith(".deleted") ? <a href={href}>{target.name}</a> : <span class="strong">{target.name}</span>}
         </p>
         <p class="soft small">

@@ -1,10 +1,10 @@
 /** The deployments of a project, and one of them with its log. */
 
-import { ArrowLeft, History } from "lucide-preact";
+import { ArrowLeft, GitCompareArrows, History } from "lucide-preact";
 import { useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
-import { duration } from "../../lib/format";
+import { count, duration } from "../../lib/format";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { Button, ButtonLink } from "../../ui/button";
@@ -15,13 +15,36 @@ import { DeploymentLog } from "../../ui/log/deployment";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
+import { Compare } from "./compare";
 import type { TabProps } from "./project";
 import { deploymentState, shortCommit, type Deployment, type Project } from "./state";
 
 export default function Deployments({ project, id }: TabProps) {
   const list = useResource("/v1/projects/{name}/deployments", { path: { name: project.name }, query: { limit: 100 } }, { pollMs: 5_000 });
+  if (id === "compare") return <Loaded of={list}>{({ items }) => <Compare project={project} items={items} />}</Loaded>;
   if (id) return <OneDeployment project={project} uuid={id} known={list.data?.items.find((each) => each.deploymentUuid === id)} />;
-  return <Loaded of={list}>{({ items }) => (items.length ? <DeploymentRows project={project} items={items} /> : <Empty>{text.home.noDeployments}</Empty>)}</Loaded>;
+  return (
+    <Loaded of={list}>
+      {({ items }) =>
+        items.length ? (
+          <div class="stack">
+            {items.length > 1 && (
+              <div class="row end">
+                <ButtonLink size="small" href={`/projects/${project.name}/deployments/compare`} icon={<GitCompareArrows size={14} aria-hidden="true" />}>
+                  {text.compare.title}
+                </ButtonLink>
+              </div>
+            )}
+            <DeploymentRows project={project} items={items} />
+          </div>
+        ) : (
+          <Card>
+            <Empty>{text.home.noDeployments}</Empty>
+          </Card>
+        )
+      }
+    </Loaded>
+  );
 }
 
 export function DeploymentRows({ project, items }: { project: Project; items: Deployment[] }) {
@@ -51,6 +74,22 @@ export function DeploymentRows({ project, items }: { project: Project; items: De
   );
 }
 
+/** What visitors met while the old release handed over to this one. */
+function Swap({ swap }: { swap: NonNullable<Deployment["swap"]> }) {
+  const t = text.compare;
+  return (
+    <Card title={t.swapTitle} foot={t.swapHint}>
+      <Facts
+        items={[
+          [t.swapRequests, <strong class="figures">{count(swap.requests)}</strong>],
+          [t.swapFailed, <Status of={swap.failed === 0 ? "succeeded" : "failed"} word={swap.failed === 0 ? t.swapNone : count(swap.failed)} />],
+          [t.swapGap, <strong class="figures">{duration(swap.longestGapMs)}</strong>],
+        ]}
+      />
+    </Card>
+  );
+}
+
 function OneDeployment({ project, uuid, known }: { project: Project; uuid: string; known: Deployment | undefined }) {
   const status = useResource("/v1/deployments/{uuid}/status", { path: { uuid } }, { pollMs: known && !["queued", "running"].includes(known.status) ? 0 : 2_000 });
   const [isAsking, setAsking] = useState(false);
@@ -62,6 +101,11 @@ function OneDeployment({ project, uuid, known }: { project: Project; uuid: strin
           {text.projects.deployments}
         </ButtonLink>
         <span class="grow" />
+        {known && !known.enable && (
+          <ButtonLink size="small" href={`/projects/${project.name}/deployments/compare?to=${uuid}`} icon={<GitCompareArrows size={14} aria-hidden="true" />}>
+            {text.compare.compareWith}
+          </ButtonLink>
+        )}
         {canRollBack && (
           <Button size="small" why={whyNot("member")} onClick={() => setAsking(true)} icon={<History size={14} aria-hidden="true" />}>
             {text.projects.rollback}
@@ -78,9 +122,11 @@ function OneDeployment({ project, uuid, known }: { project: Project; uuid: strin
                   [text.projects.commit, data.commitId ? <Copy value={data.commitId} shown={shortCommit(data.commitId)} isMono /> : text.projects.upload],
                   [text.projects.builtIn, known?.durationMs == null ? "–" : duration(known.durationMs)],
                   [text.common.created, <Time at={data.createdAt} />],
+                  ...(data.queuePosition ? ([[text.status.queued, text.compare.queue(data.queuePosition)]] as [string, string][]) : []),
                 ]}
               />
             </Card>
+            {known?.swap && <Swap swap={known.swap} />}
             {data.reason && <Notice kind="bad">{data.reason}</Notice>}
           </>
         )}

@@ -111,7 +111,7 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
       {},
       ...series.map(({ label, color }, at) => {
         const stroke = cssColor(COLORS[color ?? ORDER[at % ORDER.length]!]);
-        return { label, stroke, width: 1.75, fill: series.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : "", spanGaps: false, points: { show: false } };
+        return { label, stroke, width: 1.75, fill: series.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : "", spanGaps: false, points: { show: true, size: 5, filter: lonely } };
       }),
     ],
     hooks: {
@@ -119,6 +119,13 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
       draw: [(plot) => drawMarks(plot, marks, UPlot)],
     },
   };
+}
+
+/** Samples without a neighbour make no line, so they are drawn as points. */
+function lonely(plot: uPlot, seriesIndex: number): number[] {
+  const values = plot.data[seriesIndex]!;
+  const isGap = (at: number) => values[at] === null || values[at] === undefined;
+  return Array.from(values.keys()).filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1));
 }
 
 function drawMarks(plot: uPlot, marks: Mark[], UPlot: typeof uPlot): void {

@@ -34,10 +34,12 @@ export default function Domains({ project }: TabProps) {
   useChecks(project.name, list.data);
   return (
     <div class="stack wide">
-      <Card title={t.add}>
-        <Form form={form} submit={t.add} why={whyNot("member")}>
-          <TextField form={form} name="domain" label={t.domain} hint={t.addHint} placeholder="www.example.com" isCode clean={(given) => given.toLowerCase()} />
-        </Form>
+      <Card>
+        <div class="inline-form">
+          <Form form={form} submit={t.add} why={whyNot("member")}>
+            <TextField form={form} name="domain" label={t.domain} hint={t.addHint} placeholder="www.example.com" isCode clean={(given) => given.toLowerCase()} />
+          </Form>
+        </div>
       </Card>
       <Card>
         <div class="row between wrap">
@@ -112,13 +114,13 @@ function DomainCard({ domain, projectName }: { domain: Domain; projectName: stri
       }
       foot={
         isVerified ? (
-          <>
+          <span>
             {t.verifiedAt} <Time at={domain.verifiedAt} />
-          </>
+          </span>
         ) : (
-          <>
+          <span>
             {t.addedAt} <Time at={domain.createdAt} />. {t.watching}
-          </>
+          </span>
         )
       }
     >

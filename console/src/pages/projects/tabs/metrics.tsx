@@ -112,7 +112,7 @@ function Charts({ metrics, marks, project }: { metrics: Metrics; marks: Mark[]; 
         />
       </Card>
       <Card>
-        <Chart {...shared} title={`${t.cpu}, % ${t.ofLimit}`} unit="%" series={[{ label: t.cpu, values: items.map((each) => each.cpuPercent) }]} />
+        <Chart {...shared} title={`${t.cpu}, % ${t.ofLimit}`} unit="%" max={Math.max(100, ...items.map((each) => each.cpuPercent ?? 0))} series={[{ label: t.cpu, values: items.map((each) => each.cpuPercent) }]} />
       </Card>
       <Card>
         <Chart {...shared} title={limit ? `${t.memory}, MiB of ${compact(limit)}` : t.memory} unit="MiB" series={[{ label: t.memory, values: memory, color: "blue" }]} />

@@ -100,8 +100,16 @@ function Runner({ project }: { project: Project }) {
         </form>
       </Card>
       {run?.error && <ErrorBox error={run.error} details={Object.values(run.error.fields)} />}
-      {run ? <Output run={run} name={project.name} /> : <p class="soft">{t.empty}</p>}
+      {run ? <Output run={run} name={project.name} /> : <NoOutput />}
     </div>
+  );
+}
+
+function NoOutput() {
+  return (
+    <Card>
+      <Empty icon={<SquareTerminal size={20} />}>{text.runner.empty}</Empty>
+    </Card>
   );
 }
 

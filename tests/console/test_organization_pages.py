@@ -1,0 +1,149 @@
+"""The organization, its activity and the account, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+from tests.console.accounts import call, make_site, sign_in_as
+from tests.console.support import Console, Scheme, Visit
+
+pytestmark = pytest.mark.xdist_group("console")
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PAGES = ("/settings", "/settings/members", "/settings/tokens", "/settings/usage", "/settings/github")
+PAGES += ("/account", "/account/sessions", "/account/invitations", "/account/notifications", "/activity")
+
+
+def test_a_token_is_shown_once(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/settings/tokens")
+    visit.page.get_by_role("button", name="Create token").click()
+    visit.page.get_by_label("Name", exact=True).fill(HOSTILE)
+    visit.page.get_by_role("dialog").get_by_role("button", name="Create token").click()
+    shown = visit.page.get_by_role("region", name="Token").inner_text().strip()
+    assert console.running.get("/v1/projects", token=shown)[0] == 200
+    visit.page.get_by_role("button", name="I have copied it").click()
+
+    expect(visit.page.get_by_role("table", name="API tokens")).to_contain_text(HOSTILE)
+    assert shown not in visit.page.content()
+    visit.page.reload()
+    visit.page.get_by_role("button", name=f"Revoke {HOSTILE}").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name=f"Revoke {HOSTILE}").click()
+    expect(visit.page.get_by_role("table", name="API tokens")).not_to_contain_text(HOSTILE)
+    assert console.running.get("/v1/projects", token=shown)[0] == 401
+
+
+def test_activity_appears_by_itself(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/activity")
+    expect(visit.page.locator(".live-dot")).to_have_attribute("data-on", "true")
+    make_site(console, "lively-site")
+
+    fresh = visit.page.locator(".feed .fresh").filter(has_text="lively-site").first
+    expect(fresh).to_be_visible()
+    visit.page.get_by_label("Filter").fill("lively-site")
+    expect(visit.page.locator(".feed li").first).to_contain_text("lively-site")
+    assert visit.page.url.endswith("?filter=lively-site")
+
+
+def test_a_person_is_invited_and_the_invitation_revoked(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/settings/members")
+    visit.page.get_by_role("button", name="Invite").click()
+    visit.page.get_by_label("Mail address").fill("nobody")
+    visit.page.get_by_role("dialog").get_by_role("button", name="Invite").click()
+    expect(visit.page.get_by_label("Mail address")).to_have_attribute("aria-invalid", "true")
+    visit.problems.clear()  # The browser reports the refused request.
+    visit.page.get_by_label("Mail address").fill("grace@harbor.example")
+    visit.page.get_by_role("radio", name="Viewer").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Invite").click()
+
+    invitations = visit.page.get_by_role("table", name="Pending invitations")
+    expect(invitations).to_contain_text("grace@harbor.example")
+    expect(invitations).to_contain_text("Viewer")
+    visit.page.get_by_role("button", name="Revoke the invitation of grace@harbor.example").click()
+    expect(visit.page.get_by_text("Nobody is invited at the moment.")).to_be_visible()
+
+
+def test_the_webhook_secret_is_revealed_after_a_question(visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/settings")
+    visit.page.get_by_role("button", name="Reveal: Webhook secret").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Reveal").click()
+
+    expect(visit.page.locator(".revealed")).not_to_contain_text("•")
+
+
+def test_an_organization_is_created_renamed_and_deleted(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/organizations/new")
+    visit.page.get_by_label("Name").fill(HOSTILE)
+    visit.page.get_by_role("button", name="Create organization", exact=True).click()
+    expect(visit.page.get_by_role("heading", name="Home")).to_be_visible()
+    expect(visit.page.locator(".organization")).to_contain_text(HOSTILE)
+    visit.page.get_by_role("link", name="Settings").click()
+    visit.page.get_by_label("Name", exact=True).fill("Breakwater")
+    visit.page.get_by_role("button", name="Rename").click()
+    expect(visit.page.locator(".organization")).to_contain_text("Breakwater")
+    visit.page.get_by_role("switch", name="A push creates a project").click()
+    expect(visit.page.get_by_role("switch", name="A push creates a project")).to_have_attribute("aria-checked", "false")
+    visit.page.get_by_role("button", name="Delete organization").click()
+    visit.page.get_by_label("Type Breakwater to confirm").fill("Breakwater")
+    visit.page.get_by_role("button", name="Delete organization Breakwater").click()
+
+    expect(visit.page.get_by_role("heading", name="Home")).to_be_visible()
+    expect(visit.page.locator(".organization")).not_to_contain_text("Breakwater")
+    visit.problems.clear()  # Requests for the deleted organization are refused.
+
+
+def test_another_session_is_signed_out(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    other = console.running.session()
+    visit.settle("/account/sessions")
+    mine = visit.page.get_by_role("row").filter(has_text="this session")
+    expect(mine.get_by_role("button")).to_have_count(0)
+    headers = {"Authorization": f"Bearer {other}"}
+    before = len(console.running.call("GET", "/v1/sessions", headers=headers)[1]["data"])
+    visit.page.get_by_role("button", name="Sign out").first.click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Sign out").click()
+
+    expect(visit.page.get_by_role("row")).to_have_count(before)  # One fewer, and the head.
+
+
+def test_the_profile_is_saved(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/account")
+    visit.page.get_by_label("Last name").fill("Sailor")
+    visit.page.get_by_role("button", name="Save").click()
+    expect(visit.page.get_by_text("Profile saved")).to_be_visible()
+
+    assert call(console, "GET", "/v1/account")["lastName"] == "Sailor"
+
+
+def test_a_member_sees_why_tokens_are_closed(visit: Visit) -> None:
+    sign_in_as(visit, "member")
+    visit.settle("/settings/tokens")
+
+    expect(visit.page.get_by_text("Tokens are managed by admins.")).to_be_visible()
+    expect(visit.page.get_by_role("button", name="Create token")).to_have_attribute("aria-disabled", "true")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nobody_is_locked_out_of_the_organization(console: Console, scheme: Scheme) -> None:
+    barriers = {}
+    with console.visit(scheme=scheme) as visit:
+        visit.sign_in()
+        for path in PAGES:
+            visit.settle(path)
+            barriers[path] = visit.find_barriers()
+    assert {path: found for path, found in barriers.items() if found} == {}
+    assert visit.problems == []
+
+
+def test_the_organization_fits_on_a_phone(console: Console) -> None:
+    with console.visit(width=390) as visit:
+        visit.sign_in()
+        for path in PAGES:
+            visit.settle(path)
+            assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert visit.problems == []
