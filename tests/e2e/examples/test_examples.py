@@ -100,6 +100,7 @@ def test_express_answers_and_a_second_deployment_is_quick_and_harmless(shell: Sh
     assert first == {"harbor": "Rotterdam", "ships": 1}
     assert again == name
     assert fetch(shell, name, "/ships/ada") == {"name": "Ada", "berth": 7}
+    shell.client.projects.delete(name)  # Apps outlive the platform.
 
 
 @pytest.mark.deep
@@ -117,6 +118,7 @@ def test_go_answers(shell: Shell) -> None:
     name = deploy(shell, "go", "--name", "example-tides")
 
     assert 0 <= fetch(shell, name)["metres"] <= 4
+    shell.client.projects.delete(name)  # Apps outlive the platform.
 
 
 @pytest.mark.deep
@@ -126,6 +128,7 @@ def test_django_gets_its_secret_and_renders_the_template(shell: Shell) -> None:
     assert "<h1>Berths</h1>" in shell.sites.text(name)
     assert fetch(shell, name, "/berths/7/") == {"berth": 7, "ship": "Ada"}
     assert [each.name for each in shell.client.projects.list_secrets(name)] == ["SECRET_KEY"]
+    shell.client.projects.delete(name)  # Apps outlive the platform.
 
 
 @pytest.mark.deep
