@@ -5,5 +5,12 @@ from __future__ import annotations
 from tests.e2e.starters.rare import analog_qwik, node_old, node_rendered, node_servers, node_sites, python_apps
 from tests.e2e.starters.shapes import Starter
 
-GROUPS = (node_servers, node_rendered, node_sites, analog_qwik, node_old, python_apps)
+GROUPS = (
+    node_servers,
+    node_rendered,
+    node_sites,
+    analog_qwik,
+    node_old,
+    python_apps,
+)
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

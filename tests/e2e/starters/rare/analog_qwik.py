@@ -201,28 +201,6 @@ def qwik(build_server: str, **scripts: str) -> dict[str, str]:
 
 STARTERS = (
     Starter(
-        "analog",
-        "Analog",
-        {
-            **analog(),
-            "src/server/routes/api/v1/berths.ts": """
-                import { defineEventHandler } from 'h3';
-
-                export default defineEventHandler(() => ({ berths: [1, 2, 3] }));
-            """,
-        },
-        {"/": "Analog in the harbor", "/api/v1/berths": "[1,2,3]"},
-        lock="package-lock.json",
-    ),
-    Starter(
-        "analog-static",
-        "Analog (static)",
-        analog("{ static: true, prerender: { routes: ['/'] } }"),
-        {"/": "Analog in the harbor"},
-        kind="static",
-        lock="package-lock.json",
-    ),
-    Starter(
         # After `npm run qwik add express`
         "qwik-express",
         "Qwik City",
