@@ -91,6 +91,15 @@ def memory_of(pids: list[int]) -> Memory:
     return Memory(rss / 1024, pss / 1024)
 
 
+def own_memory_mb(pid: int) -> float:
+    """Return the anonymous and shared memory of a process, without pages of files, which the kernel can drop.
+
+    Pages of programs are shared with other platforms on the machine, so PSS changes with those.
+    """
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
+
+
 def memory_of_tree(pid: int) -> Memory:
     """Return the memory of a process and of all its descendants that are alive."""
     rss = pss = 0.0

@@ -42,7 +42,7 @@ class Sizes:
     idle_s: float
 
 
-FULL = Sizes(sites=200, apps=20, databases=20, monitors=500, functions=1000, settle_s=20, idle_s=30)
+FULL = Sizes(sites=200, apps=20, databases=20, monitors=500, functions=1000, settle_s=10, idle_s=20)
 TINY = Sizes(sites=2, apps=2, databases=2, monitors=2, functions=2, settle_s=0.1, idle_s=0.2)
 
 
@@ -50,7 +50,8 @@ TINY = Sizes(sites=2, apps=2, databases=2, monitors=2, functions=2, settle_s=0.1
 class Usage:
     """Memory and CPU of all processes, by part."""
 
-    memory_mb: dict[str, float]
+    memory_mb: dict[str, float]  # without pages of files
+    pss_mb: float  # with them
     percent: dict[str, float]  # of a core
 
     @property
@@ -97,7 +98,8 @@ def _growth(kind: str, count: int, before: Usage, first: Usage, every: Usage) ->
 
 
 def _whole(name: str, usage: Usage) -> Iterator[Figure]:
-    yield Figure(f"{name}: memory, PSS", usage.total_mb, "MB")
+    yield Figure(f"{name}: memory, PSS", usage.pss_mb, "MB")
+    yield Figure(f"{name}: memory without pages of files", usage.total_mb, "MB")
     yield Figure(f"{name}: idle CPU", usage.total_percent, "%")
     for part in (*PARTS, OTHERS):
         yield Figure(f"{name}: memory of {part}", usage.memory_mb[part], "MB")
@@ -109,18 +111,22 @@ def _measure(port: Port, sizes: Sizes) -> Usage:
     before, began = _cpu_seconds(port), time.perf_counter()
     time.sleep(sizes.idle_s)
     after, elapsed = _cpu_seconds(port), time.perf_counter() - began
-    memory = dict.fromkeys((*PARTS, OTHERS), 0.0)
+    memory, percent = dict.fromkeys((*PARTS, OTHERS), 0.0), dict.fromkeys((*PARTS, OTHERS), 0.0)
+    pss_mb = 0.0
     for pid, part in _processes(port).items():
         with suppress(OSError):  # It ended since it was found.
-            memory[part] += machine.memory_of([pid]).pss_mb
-    return Usage(memory, {part: (after[part] - before[part]) / elapsed * 100 for part in after})
+            memory[part] += machine.own_memory_mb(pid)
+            pss_mb += machine.memory_of([pid]).pss_mb
+        if pid in before and pid in after:
+            percent[part] += (after[pid] - before[pid]) / elapsed * 100
+    return Usage(memory, pss_mb, percent)
 
 
-def _cpu_seconds(port: Port) -> dict[str, float]:
-    used = dict.fromkeys((*PARTS, OTHERS), 0.0)
-    for pid, part in _processes(port).items():
+def _cpu_seconds(port: Port) -> dict[int, float]:
+    used = {}
+    for pid in _processes(port):
         with suppress(OSError):
-            used[part] += machine.cpu_seconds(pid)
+            used[pid] = machine.cpu_seconds(pid)
     return used
 
 
