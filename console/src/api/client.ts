@@ -42,7 +42,8 @@ export function headersOf(method: Method, sent: Sent): Headers {
   if (current) {
     headers.set("Authorization", `Bearer ${current.token}`);
     if (current.organizationId) headers.set("X-Organization-Id", current.organizationId);
-    if (method !== "get") headers.set("Idempotency-Key", sent.key ?? crypto.randomUUID());
+    // A stream is never sent twice, and the server refuses a key for it.
+    if (method !== "get" && sent.accept !== "text/event-stream") headers.set("Idempotency-Key", sent.key ?? crypto.randomUUID());
   }
   if (sent.body !== undefined && !(sent.body instanceof FormData)) headers.set("Content-Type", "application/json");
   return headers;

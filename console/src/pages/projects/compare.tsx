@@ -72,6 +72,9 @@ const FACTS: Fact[] = [
   [text.compare.reason, (each) => each.reason ?? "–"],
 ];
 
+/** Facts that are never quite the same twice. */
+const VARYING = new Set([text.common.created, text.projects.builtIn, text.projects.swap, text.compare.swapGap]);
+
 function FactTable({ from, to, project }: { from: Deployment; to: Deployment; project: Project }) {
   const link = (each: Deployment) => <a href={`/projects/${project.name}/deployments/${each.deploymentUuid}`}>{nameOf(each)}</a>;
   return (
@@ -88,7 +91,7 @@ function FactTable({ from, to, project }: { from: Deployment; to: Deployment; pr
         </thead>
         <tbody>
           {FACTS.map(([name, words, shown]) => (
-            <tr key={name} class={words(from) !== words(to) && name !== text.common.created ? "differs" : ""}>
+            <tr key={name} class={words(from) !== words(to) && !VARYING.has(name) ? "differs" : ""}>
               <th scope="row">{name}</th>
               <td>{shown ? shown(from) : words(from)}</td>
               <td>

@@ -61,7 +61,7 @@ export function Compute({ project }: { project: Project }) {
           {(items) => (
             <Choices
               label={t.tier}
-              value={tier}
+              value={tier || (items[0]?.key ?? "")}
               onChange={(key) => form.set("tier", key)}
               options={items.map((each) => ({ value: each.key, label: each.name, hint: `${t.tierHint(each.cpu, each.memory)}${each.paid ? `, ${t.paid}` : ""}` }))}
             />
