@@ -3,7 +3,18 @@
  * side bar, its place there. `console/README.md` tells the rest.
  */
 
-import { Activity, Boxes, Clock, Database, History, House, Settings, SquareFunction, type LucideIcon } from "lucide-preact";
+import {
+  Activity,
+  Boxes,
+  CalendarClock,
+  Clock,
+  Database,
+  History,
+  House,
+  Settings,
+  SquareFunction,
+  type LucideIcon,
+} from "lucide-preact";
 import type { AnyComponent } from "preact";
 import { text } from "./text";
 
@@ -30,8 +41,15 @@ export const PAGES: Page[] = [
   { path: "/settings/:tab?", load: () => import("./pages/organization/organization") },
   { path: "/account/:tab?", load: () => import("./pages/organization/account") },
   { path: "/functions", load: () => import("./pages/lists/functions") },
+  { path: "/functions/new", load: () => import("./pages/functions/create") },
+  { path: "/functions/:name/:tab?/:id?", load: () => import("./pages/functions/function") },
+  { path: "/schedules", load: () => import("./pages/schedules/list") },
+  { path: "/schedules/new", load: () => import("./pages/schedules/create") },
+  { path: "/schedules/:id", load: () => import("./pages/schedules/schedule") },
   { path: "/databases", load: () => import("./pages/lists/databases") },
   { path: "/cronjobs", load: () => import("./pages/lists/cronjobs") },
+  { path: "/cronjobs/new", load: () => import("./pages/cronjobs/create") },
+  { path: "/cronjobs/:name/:tab?/:id?", load: () => import("./pages/cronjobs/cronjob") },
   { path: "/monitors", load: () => import("./pages/lists/monitors") },
   { path: "/components", load: () => import("./pages/components/components") },
 ];
@@ -40,6 +58,7 @@ export const NAV: NavItem[] = [
   { href: "/", label: text.nav.home, icon: House, key: "h" },
   { href: "/projects", label: text.nav.projects, icon: Boxes, key: "p" },
   { href: "/functions", label: text.nav.functions, icon: SquareFunction, key: "f" },
+  { href: "/schedules", label: text.schedules.title, icon: CalendarClock, key: "e" },
   { href: "/databases", label: text.nav.databases, icon: Database, key: "d" },
   { href: "/cronjobs", label: text.nav.cronjobs, icon: Clock, key: "c" },
   { href: "/monitors", label: text.nav.monitors, icon: Activity, key: "m" },

@@ -26,6 +26,9 @@ const close = () => (isPaletteOpen.value = false);
 /** Actions that are always there. Pages of other areas add theirs to this list. */
 export const ACTIONS: Command[] = [
   { label: text.projects.create, note: text.palette.actions, icon: Plus, href: "/projects/new" },
+  { label: text.functions.create, note: text.palette.actions, icon: Plus, href: "/functions/new" },
+  { label: text.schedules.create, note: text.palette.actions, icon: Plus, href: "/schedules/new" },
+  { label: text.cronjobs.create, note: text.palette.actions, icon: Plus, href: "/cronjobs/new" },
   { label: text.help.toggleTheme, note: text.palette.actions, icon: SunMoon, run: () => (theme.value = isDark.peek() ? "light" : "dark") },
   { label: text.help.title, note: text.palette.actions, icon: Keyboard, run: () => (isHelpOpen.value = true) },
 ];

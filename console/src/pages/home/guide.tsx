@@ -54,7 +54,7 @@ function Templates() {
       body.set("code", await zip([{ path: "main.py", file: new Blob([FUNCTION_CODE]) }]), "code.zip");
       return api.post("/v1/functions", { body });
     },
-    { done: (made) => text.home.created(made.name), refreshes: ["/v1/functions", "/v1/usage"], onDone: () => route("/functions") },
+    { done: (made) => text.home.created(made.name), refreshes: ["/v1/functions", "/v1/usage"], onDone: (made) => route(`/functions/${made.name}`) },
   );
   return (
     <>

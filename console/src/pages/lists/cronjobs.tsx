@@ -5,11 +5,16 @@ import { useResource } from "../../api/resource";
 import { PageHead } from "../../frame/page";
 import { hasPage } from "../../pages";
 import { text } from "../../text";
+import { CodeBlock } from "../../ui/copy";
 import { Empty, Loaded } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
+import { CronText } from "../cron/helper";
+import { jobState } from "../cronjobs/cronjob";
 import { CreateButton } from "./create";
+
+const MOST_WORDS = 25; // rows whose expression is told in words
 
 export default function Cronjobs() {
   const list = useResource("/v1/cronjobs", { query: { pageSize: 100 } }, { pollMs: 10_000 });
@@ -20,7 +25,7 @@ export default function Cronjobs() {
       <Loaded of={list}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon={<Clock size={20} />} action={create}>
+            <Empty icon={<Clock size={20} />} action={create} snippet={<CodeBlock code={text.jobs.snippet} label={text.cronjobs.create} />}>
               {text.cronjobs.empty}
             </Empty>
           ) : (
@@ -32,8 +37,9 @@ export default function Cronjobs() {
               filter={(each) => `${each.name} ${each.cronSchedule} ${each.status}`}
               columns={[
                 { name: text.common.name, of: (each) => each.name, sort: (each) => each.name },
-                { name: text.common.status, of: (each) => <Status of={each.status} />, sort: (each) => each.status },
-                { name: text.cronjobs.schedule, of: (each) => <span class="mono">{each.cronSchedule}</span> },
+                { name: text.common.status, of: (each) => <Status of={jobState(each.status)} />, sort: (each) => each.status },
+                { name: text.cronjobs.schedule, of: (each) => <CronText expression={each.cronSchedule ?? ""} withWords={items.length <= MOST_WORDS} /> },
+                { name: text.jobs.source, of: (each) => text.jobs.sources[each.imageSource ?? ""] ?? each.imageSource ?? "–", isHiddenOnPhone: true },
                 { name: text.cronjobs.lastRun, of: (each) => <Time at={each.runStats.lastRunAt} />, sort: (each) => each.runStats.lastRunAt },
                 {
                   name: text.cronjobs.nextRun,

@@ -6,7 +6,7 @@ import { PageHead } from "../../frame/page";
 import { hostOf } from "../../lib/format";
 import { hasPage } from "../../pages";
 import { text } from "../../text";
-import { Copy } from "../../ui/copy";
+import { CodeBlock, Copy } from "../../ui/copy";
 import { Empty, Loaded } from "../../ui/feedback";
 import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
@@ -21,7 +21,7 @@ export default function Functions() {
       <Loaded of={list}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon={<SquareFunction size={20} />} action={create}>
+            <Empty icon={<SquareFunction size={20} />} action={create} snippet={<CodeBlock code={text.fn.snippet(location.origin)} label={text.functions.create} />}>
               {text.functions.empty}
             </Empty>
           ) : (

@@ -12,6 +12,7 @@ interface LogEvent {
   message?: string;
   text?: string;
   at?: string;
+  timestamp?: string;
   status?: string;
 }
 
@@ -19,7 +20,7 @@ export function lineOf(data: string): { text: string; at: string | undefined } {
   try {
     const event = JSON.parse(data) as LogEvent | string;
     if (typeof event === "string") return { text: event, at: undefined };
-    return { text: event.line ?? event.message ?? event.text ?? data, at: event.at };
+    return { text: event.line ?? event.message ?? event.text ?? data, at: event.at ?? event.timestamp };
   } catch {
     return { text: data, at: undefined };
   }
