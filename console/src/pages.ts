@@ -51,6 +51,8 @@ export const PAGES: Page[] = [
   { path: "/cronjobs/new", load: () => import("./pages/cronjobs/create") },
   { path: "/cronjobs/:name/:tab?/:id?", load: () => import("./pages/cronjobs/cronjob") },
   { path: "/monitors", load: () => import("./pages/lists/monitors") },
+  { path: "/databases/new", load: () => import("./pages/databases/create") },
+  { path: "/databases/:name/:tab?/:schema?/:table?", load: () => import("./pages/databases/database") },
   { path: "/components", load: () => import("./pages/components/components") },
 ];
 

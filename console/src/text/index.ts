@@ -7,8 +7,9 @@
 
 import * as common from "./common";
 import * as compute from "./compute";
+import * as databases from "./databases";
 import * as organization from "./organization";
 import * as pages from "./pages";
 import * as projectTabs from "./project-tabs";
 
-export const text = { ...common, ...pages, ...projectTabs, ...organization, ...compute };
+export const text = { ...common, ...pages, ...projectTabs, ...organization, ...compute, ...databases };

@@ -1,0 +1,146 @@
+/** Charts of a database: engine metrics over time, and live usage of the server. */
+
+import { useLocation } from "preact-iso";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { useResource } from "../../api/resource";
+import type { Data } from "../../api/types";
+import { bytes, compact, percent } from "../../lib/format";
+import { text } from "../../text";
+import { Chart, Ranges } from "../../ui/chart/chart";
+import { Meter } from "../../ui/chart/sparkline";
+import { Card, Empty, Loaded, Notice } from "../../ui/feedback";
+import { Time } from "../../ui/time";
+import type { Database, TabProps } from "./state";
+
+const t = text.database.metrics;
+const RANGES = ["1h", "24h", "7d", "30d"] as const;
+type Range = (typeof RANGES)[number];
+type Usage = Data<"/v1/databases/{name}/metrics">;
+
+export default function Metrics({ database, name }: TabProps) {
+  const { query, path, route } = useLocation();
+  const range = (RANGES.find((each) => each === query["range"]) ?? "1h") as Range;
+  const pollMs = range === "1h" ? 15_000 : 60_000;
+  const sent = { path: { name }, query: { range } };
+  const summary = useResource("/v1/databases/{name}/metrics/summary", sent, { pollMs });
+  const series = useResource("/v1/databases/{name}/metrics/timeseries", sent, { pollMs });
+  return (
+    <div class="stack wide">
+      <div class="row between wrap">
+        {summary.data ? <Totals summary={summary.data} /> : <span />}
+        <Ranges value={range} ranges={RANGES} onChange={(next) => route(`${path}?range=${next}`, true)} />
+      </div>
+      <Loaded of={series}>{(data) => (data.enabled ? <EngineCharts series={data} group={`database-${name}`} /> : <Notice>{t.off}</Notice>)}</Loaded>
+      <Live database={database} name={name} />
+    </div>
+  );
+}
+
+function Totals({ summary }: { summary: Data<"/v1/databases/{name}/metrics/summary"> }) {
+  const values: [string, string][] = [
+    [t.connections, summary.connections === null ? "–" : `${summary.connections}${summary.maxConnections ? ` / ${summary.maxConnections}` : ""}`],
+    [t.qps, summary.qps === null ? "–" : compact(summary.qps)],
+    [t.cache, summary.cacheHitPct === null ? "–" : percent(summary.cacheHitPct)],
+  ];
+  return (
+    <dl class="totals">
+      {values.map(([label, value]) => (
+        <div key={label}>
+          <dt>{label}</dt>
+          <dd class="figures">{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function EngineCharts({ series, group }: { series: Data<"/v1/databases/{name}/metrics/timeseries">; group: string }) {
+  const { points } = series;
+  const shared = useMemo(() => ({ times: points.map((each) => Date.parse(each.t) / 1_000), group }), [points]);
+  return (
+    <div class="charts three">
+      <Card>
+        <Chart {...shared} title={t.connections} series={[{ label: t.connections, values: points.map((each) => each.connections) }]} />
+      </Card>
+      <Card>
+        <Chart {...shared} title={t.qps} series={[{ label: t.qps, values: points.map((each) => each.qps), color: "blue" }]} />
+      </Card>
+      <Card>
+        <Chart {...shared} title={t.cache} unit="%" max={100} series={[{ label: t.cache, values: points.map((each) => each.cacheHitPct) }]} />
+      </Card>
+    </div>
+  );
+}
+
+interface LiveSample {
+  at: number;
+  cpu: number | null;
+  memory: number | null;
+  disk: number;
+}
+
+const KEPT = 240; // one hour
+const samples = new Map<string, LiveSample[]>();
+
+/** The API has the current usage only, so the charts hold what this page has seen; they stay while the console is open. */
+function useSamples(key: string, usage: Usage | undefined, at: number, diskBytes: number): LiveSample[] {
+  const [, redraw] = useState(0);
+  useEffect(() => {
+    if (!usage) return;
+    const seen = samples.get(key) ?? [];
+    const now = Math.round(at / 1_000);
+    if ((seen[seen.length - 1]?.at ?? 0) >= now) return;
+    samples.set(key, [...seen, { at: now, cpu: usage.cpuMilli, memory: usage.memoryMiB, disk: diskBytes / 2 ** 20 }].slice(-KEPT));
+    redraw(now);
+  }, [at]);
+  return samples.get(key) ?? [];
+}
+
+function Live({ database, name }: { database: Database; name: string }) {
+  const usage = useResource("/v1/databases/{name}/metrics", { path: { name } }, { pollMs: 15_000 });
+  const seen = useSamples(`${database.id}`, usage.data, usage.at, database.diskUsedBytes);
+  const { cpu, memory, disk } = database.serverDetails;
+  const shared = { times: seen.map((each) => each.at), group: `live-${name}`, height: 120 };
+  const latest = usage.data;
+  const mib = (value: number) => bytes(value * 2 ** 20);
+  return (
+    <section class="stack">
+      <div class="row between wrap">
+        <h2>{t.live}</h2>
+        {latest && (
+          <span class="soft small">
+            {latest.phase} {latest.startedAt && <Time at={latest.startedAt} />} · {t.restarts}: {latest.restarts}
+          </span>
+        )}
+      </div>
+      <p class="soft small">{t.liveHint}</p>
+      <div class="charts three">
+        <LiveCard used={latest?.cpuMilli} limit={cpu * 1_000} label={`${t.cpu}, ${t.of(`${cpu} CPU`)}`}>
+          <Chart {...shared} title={t.cpu} unit="mCPU" series={[{ label: t.cpu, values: seen.map((each) => each.cpu) }]} />
+        </LiveCard>
+        <LiveCard used={latest?.memoryMiB} limit={memory * 1_024} label={`${t.memory}, ${t.of(`${memory} GB`)}`}>
+          <Chart {...shared} title={t.memory} format={mib} series={[{ label: t.memory, values: seen.map((each) => each.memory), color: "blue" }]} />
+        </LiveCard>
+        <LiveCard used={database.diskUsedBytes / 2 ** 20} limit={disk * 1_024} label={`${t.disk}, ${t.of(`${disk} GB`)}`}>
+          <Chart {...shared} title={t.disk} format={mib} series={[{ label: t.disk, values: seen.map((each) => each.disk), color: "amber" }]} />
+        </LiveCard>
+      </div>
+      {latest && !latest.available && <Empty>{t.waiting}</Empty>}
+    </section>
+  );
+}
+
+function LiveCard({ used, limit, label, children }: { used: number | null | undefined; limit: number; label: string; children: preact.ComponentChildren }) {
+  return (
+    <Card>
+      {children}
+      <div class="stack tight live-meter">
+        <span class="soft small row between">
+          <span>{label}</span>
+          <span class="figures">{used === null || used === undefined ? "–" : percent((100 * used) / limit)}</span>
+        </span>
+        <Meter used={used ?? 0} limit={limit} label={label} />
+      </div>
+    </Card>
+  );
+}
