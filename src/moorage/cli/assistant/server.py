@@ -103,6 +103,8 @@ def _guarded(tool: Tool, guard: Guard) -> Tool:
             answer = await tool(*args, **kwargs)
         except ClientError as error:
             raise ToolError(answers.explain(error, guard)) from None
-        return answer if isinstance(answer, str) else answers.as_json(answer, guard)
+        if isinstance(answer, str):  # logs are masked already; this holds for every tool
+            return guard.text(answer[: answers.MASKED_CHARS])
+        return answers.as_json(answer, guard)
 
     return call
