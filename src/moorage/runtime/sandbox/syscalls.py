@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import signal
 
 # name: (x86_64, aarch64); None if the architecture does not have the call
@@ -99,7 +98,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 }
 
 ARCHES = ("x86_64", "aarch64")
-ARCH = platform.machine()
+ARCH = os.uname().machine
 
 MS_NOSUID = 0x2
 MS_NODEV = 0x4
