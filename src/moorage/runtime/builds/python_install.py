@@ -29,7 +29,10 @@ WHEELS, RAISED = "wheels.txt", "raised.txt"
 _NO_WHEELS = re.compile(r"has no (?:usable )?wheels")
 # Last versions with which older source packages can be built, such as PyYAML 5.4.
 _OLD_BUILD_TOOLS = "setuptools<58\ncython<3\n"
-_NEEDS_OLD_TOOLS = re.compile(r"'build_ext' object has no attribute 'cython_sources'|use_2to3 is invalid")
+_NEEDS_OLD_TOOLS = re.compile(
+    r"'build_ext' object has no attribute 'cython_sources'|use_2to3 is invalid"
+    r"|cannot import name '\w+' from 'setuptools'"
+)
 # An override with a condition that is never met leaves a package out.
 _BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
 _NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
