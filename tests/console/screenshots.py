@@ -23,6 +23,10 @@ PAGES = {
     "projects": "/projects",
     "project": "/projects/harbor",
     "create-project": "/projects/new",
+    "environment": "/projects/harbor/environment",
+    "rules": "/projects/harbor/rules?test=/blog/2026/launch",
+    "activity": "/activity",
+    "tokens": "/settings/tokens",
     "functions": "/functions",
     "monitors": "/monitors",
 }
@@ -73,6 +77,33 @@ def fill(platform: Running) -> None:
     for name, url in monitors.items():
         body = {"name": name, "url": url, "interval": 30, "retries": 0}
         platform.call("POST", "/v1/monitors?wait=20", headers=headers, json_body=body)
+    fill_project(platform, "harbor")
+
+
+def fill_project(platform: Running, name: str) -> None:
+    """Give a project variables, secrets, rules and visitors."""
+    headers = {"Authorization": f"Bearer {platform.token()}"}
+    env = {"API_URL": "https://api.example.com", "LOG_LEVEL": "info"}
+    secrets = {"STRIPE_KEY": "sk_live_4eC39", "SESSION_SECRET": "f3a9"}
+    redirects = [
+        ("/old", "/new", 301),
+        ("/blog/*", "https://blog.example.com/*", 302),
+        ("/p/:id", "/products/:id", 308),
+    ]
+    rules = [("/assets/*", "Cache-Control", "max-age=31536000"), ("/*", "X-Frame-Options", "DENY")]
+    settings = {
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "secrets": [{"name": key, "value": value} for key, value in secrets.items()],
+        "enableAnalytics": True,
+    }
+    platform.call("PATCH", f"/v1/projects/{name}", headers=headers, json_body=settings)
+    listed = [{"source": source, "destination": to, "status": status} for source, to, status in redirects]
+    platform.call("PUT", f"/v1/projects/{name}/redirects", headers=headers, json_body={"redirects": listed})
+    named = [{"source": source, "name": header, "value": value} for source, header, value in rules]
+    platform.call("PUT", f"/v1/projects/{name}/headers", headers=headers, json_body={"headers": named})
+    for number in range(40):
+        sent = {"Host": f"{name}.localhost", "User-Agent": f"Mozilla/5.0 Firefox/{100 + number % 23}"}
+        platform.call("GET", "/" if number % 3 else "/index.html", headers=sent, port="gateway")
 
 
 def main(target: Path, widths: tuple[int, ...]) -> None:
