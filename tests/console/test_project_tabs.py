@@ -200,7 +200,7 @@ def test_a_command_prints_while_it_runs(visit: Visit, app: str) -> None:
     visit.page.get_by_role("button", name="Run").click()
 
     expect(visit.page.get_by_role("log")).to_contain_text("42 and <b>bold</b>")
-    expect(visit.page.get_by_text("Exit 3")).to_be_visible()
+    expect(visit.page.get_by_text("Exit 3 after")).to_be_visible()
 
 
 def test_a_deployment_shows_its_swap_and_is_compared(console: Console, visit: Visit, app: str) -> None:
