@@ -10,7 +10,7 @@ export interface Line {
 }
 
 const ERROR = /\b(error|fatal|failed|failure|panic|exception|traceback|npm ERR!)\b/i;
-const NO_ERROR = /\b(0|no|without) (errors?|failed|failures)\b/i;
+const NO_ERROR = /\b(0|no|none|without) (errors?|failed|failures)\b/i;
 
 export function isErrorLine(text: string): boolean {
   return ERROR.test(text) && !NO_ERROR.test(text);
