@@ -23,6 +23,11 @@ export function absolute(at: string | number | Date): string {
   return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 }
 
+/** Return a duration of a call: below 10 ms with a decimal. */
+export function shortDuration(ms: number): string {
+  return ms < 10 && ms > 0 ? `${Math.max(ms, 0.1).toFixed(1)} ms` : duration(ms);
+}
+
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;

@@ -50,8 +50,8 @@ export const fn = {
   deployed: (version: number) => `Version ${version} is live`,
   deployZip: "Deploy a ZIP",
   run: "Run",
+  apiAddress: "API path",
   openAddress: "Open the address",
-  moreActions: "More",
 };
 
 export const fnCode = {
@@ -99,7 +99,6 @@ export const fnRun = {
   lateOutput: "The output is not stored yet. It appears under Invocations.",
   succeeded: "Succeeded",
   failed: "Failed",
-  sample: "Sample",
 };
 
 export const invocations = {
@@ -127,7 +126,6 @@ export const fnMetrics = {
   total: "Calls",
   errorRate: "Error rate",
   average: "Average duration",
-  peak: "Busiest moment",
   empty: "No calls in this range. Charts fill as the function is called.",
 };
 
@@ -137,19 +135,18 @@ export const versions = {
   current: "current",
   deployed: "Deployed",
   compare: "Compare",
-  compareHint: "Choose two versions to compare.",
   from: "From",
   to: "To",
   rollback: "Roll back",
   rollbackTitle: (version: number) => `Roll back to version ${version}`,
   rollbackText: (version: number) => `Calls that start from now on run version ${version}. Nothing is built, and newer versions stay in the list.`,
   rolledBack: (version: number) => `Version ${version} is live`,
-  view: "Code",
   back: "All versions",
   same: "Both versions have the same files.",
   added: "added",
   removed: "removed",
   changed: "changed",
+  empty: "The file is empty.",
   binary: "Not text, or too large to compare.",
   lines: (added: number, removed: number) => `+${added} −${removed}`,
   skipped: (lines: number) => `${lines} unchanged ${lines === 1 ? "line" : "lines"}`,
@@ -189,11 +186,11 @@ export const fnSettings = {
   rawHttpHint: "Nothing is parsed or merged into params; the body is in __ow_body.",
   handleOptions: "Answer OPTIONS in the code",
   handleOptionsHint: "Otherwise the platform answers OPTIONS, and allows every origin.",
-  addresses: "Public addresses",
-  ownAddress: "Own host",
-  ownAddressHint: "For pages in a browser: cookies and storage belong to your organization alone.",
-  sharedAddress: "Shared host",
-  sharedAddressHint: "For programs and webhooks.",
+  addresses: "Addresses",
+  publicAddress: "Public",
+  publicAddressHint: "Anybody can call it: browsers, webhooks, programs. No token is needed.",
+  apiAddress: "API",
+  apiAddressHint: "POST with a token of the organization; answers with the result, its duration and its activation.",
   call: "Call it from a terminal",
   schedules: "Schedules",
   noSchedules: "No schedule calls this function.",
@@ -223,7 +220,6 @@ export const cron = {
   timezoneHint: "Times follow daylight saving of the zone.",
   next: "Next runs",
   checking: "Reading the expression",
-  utc: "Times are in UTC.",
   inYourTime: (time: string) => `${time} your time`,
 };
 

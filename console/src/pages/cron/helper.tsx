@@ -58,12 +58,12 @@ export function CronField({ expression, onExpression, timezone, onTimezone, prob
           </button>
         ))}
       </div>
-      <CronMeaning expression={expression} timezone={timezone} isFixed={!onTimezone} />
+      <CronMeaning expression={expression} timezone={timezone} />
     </div>
   );
 }
 
-export function CronMeaning({ expression, timezone, isFixed = false }: { expression: string; timezone: string; isFixed?: boolean }) {
+export function CronMeaning({ expression, timezone }: { expression: string; timezone: string }) {
   const asked = useSettled(expression.trim());
   const zone = useSettled(timezone.trim());
   const isOn = asked !== "" && zone !== "";
@@ -83,7 +83,7 @@ export function CronMeaning({ expression, timezone, isFixed = false }: { express
         <Check size={15} aria-hidden="true" /> <strong>{found.data?.description ?? t.checking}</strong>
       </p>
       <span class="soft small">
-        {t.next} ({zone}){isFixed && zone === "UTC" ? `. ${t.utc}` : ""}
+        {t.next} ({zone})
       </span>
       <ol>{(found.data?.nextRuns ?? []).map((run) => <NextRun key={run.at} run={run} zone={zone} />)}</ol>
     </div>

@@ -102,7 +102,9 @@ export default function CreateCronjob() {
             />
             {values.imageSource === "public_image" ? <FromImage form={form} /> : <FromRepository form={form} />}
             <CronField expression={values.cronSchedule} onExpression={(value) => form.set("cronSchedule", value)} timezone="UTC" problem={form.problem("cronSchedule")} />
-            <Choices label={t.tier} value={values.instanceType} options={tiers} onChange={(tier) => form.set("instanceType", tier)} />
+            <div class="tier-choice">
+              <Choices label={t.tier} value={values.instanceType} options={tiers} onChange={(tier) => form.set("instanceType", tier)} />
+            </div>
             <details class="fold">
               <summary>{`${text.variables.title}, ${text.variables.secrets.toLowerCase()}`}</summary>
               <div class="stack wide">

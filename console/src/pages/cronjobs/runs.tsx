@@ -89,7 +89,7 @@ function About({ job }: { job: Job }) {
   return (
     <Card title={text.cronjobs.schedule}>
       <div class="stack">
-        <CronMeaning expression={job.cronSchedule ?? ""} timezone="UTC" isFixed />
+        <CronMeaning expression={job.cronSchedule ?? ""} timezone="UTC" />
         <Facts
           items={[
             [text.cronjobs.runs, count(stats.totalRuns)],

@@ -57,7 +57,9 @@ function Timing({ job, name }: TabProps) {
     <Card title={t.scheduleCard}>
       <Form form={form} submit={text.common.save} why={whyNot("member")}>
         <CronField expression={values.cronSchedule} onExpression={(value) => form.set("cronSchedule", value)} timezone="UTC" problem={form.problem("cronSchedule")} />
-        <Choices label={t.tier} value={values.instanceType} options={tiers} onChange={(tier) => form.set("instanceType", tier)} />
+        <div class="tier-choice">
+          <Choices label={t.tier} value={values.instanceType} options={tiers} onChange={(tier) => form.set("instanceType", tier)} />
+        </div>
       </Form>
     </Card>
   );

@@ -5,7 +5,7 @@ import { useLocation } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
 import { useResource } from "../../api/resource";
 import { follow } from "../../api/stream";
-import { duration } from "../../lib/format";
+import { shortDuration } from "../../lib/format";
 import { text } from "../../text";
 import { Button, ButtonLink } from "../../ui/button";
 import { CodeBlock, Copy } from "../../ui/copy";
@@ -111,14 +111,14 @@ interface CallProps {
 }
 
 function Call({ name, record, isOpen, onToggle }: CallProps) {
-  const firstLine = (record.error || record.stderr || record.stdout).trimStart().split("\n", 1)[0]!.slice(0, 160);
+  const firstLine = (record.error || record.stdout || record.stderr).trimStart().split("\n", 1)[0]!.slice(0, 160);
   return (
     <li class="call" data-open={isOpen}>
       <button type="button" class="call-head" aria-expanded={isOpen} onClick={onToggle}>
         <ChevronRight size={14} aria-hidden="true" />
         <Status of={isOk(record) ? "succeeded" : "failed"} />
         <Time at={record.timestamp} />
-        <span class="figures call-took">{duration(record.duration)}</span>
+        <span class="figures call-took">{shortDuration(record.duration)}</span>
         <span class="soft mono cut grow not-phone" dir="ltr">
           {firstLine.replace(/[^\x20-\x7e\u00a1-\u1fff\u2100-\uffff]|\x1b\[[0-9;]*m/g, "")}
         </span>
@@ -130,7 +130,7 @@ function Call({ name, record, isOpen, onToggle }: CallProps) {
         <div class="call-body stack">
           <div class="row wrap soft small">
             {text.fnRun.activation} <Copy value={record.activationId} isMono />
-            {record.waitMs >= 1 && <span>{t.waited(duration(record.waitMs))}</span>}
+            {record.waitMs >= 1 && <span>{t.waited(shortDuration(record.waitMs))}</span>}
           </div>
           {record.error && <Output text={record.error} name={`${name}-error`} label={text.fnRun.failed} isError />}
           <CallOutput name={name} record={record} />

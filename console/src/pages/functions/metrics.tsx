@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { useResource } from "../../api/resource";
 import type { Data } from "../../api/types";
-import { compact, count, duration, percent } from "../../lib/format";
+import { compact, count, percent, shortDuration } from "../../lib/format";
 import { text } from "../../text";
 import { Chart, Ranges } from "../../ui/chart/chart";
 import { Card, Loaded, Notice } from "../../ui/feedback";
@@ -53,7 +53,7 @@ function Charts({ data }: { data: Metrics }) {
     [t.total, count(calls)],
     [t.errors, count(errors)],
     [t.errorRate, calls ? percent((errors / calls) * 100) : "–"],
-    [t.average, calls ? duration(spent / calls) : "–"],
+    [t.average, calls ? shortDuration(spent / calls) : "–"],
   ];
   return (
     <>
@@ -74,7 +74,7 @@ function Charts({ data }: { data: Metrics }) {
           <Chart title={t.errors} times={times} series={[{ label: t.errors, values: data.errors, color: "bad" }]} format={compact} group="function" />
         </Card>
         <Card>
-          <Chart title={t.latency} times={times} series={[{ label: t.latency, values: data.latency, color: "blue" }]} format={duration} group="function" />
+          <Chart title={t.latency} times={times} series={[{ label: t.latency, values: data.latency, color: "blue" }]} format={shortDuration} group="function" />
         </Card>
       </div>
     </>

@@ -6,7 +6,7 @@ import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
 import type { Data, Item } from "../../api/types";
-import { duration } from "../../lib/format";
+import { shortDuration } from "../../lib/format";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
 import { CodeBlock, Copy } from "../../ui/copy";
@@ -96,7 +96,7 @@ export function Result({ name, ran }: { name: string; ran: Ran }) {
     <div class="stack">
       <Facts
         items={[
-          [t.duration, <span class="figures">{duration(ran.durationMs)}</span>],
+          [t.duration, <span class="figures">{shortDuration(ran.durationMs)}</span>],
           [t.start, record ? (record.coldStart ? t.cold : t.warm) : "–"],
           [t.version, `v${ran.version}`],
           [t.activation, <Copy value={ran.activationId} shown={ran.activationId.slice(0, 8)} isMono />],

@@ -88,7 +88,10 @@ function Limits({ fn }: { fn: Fn }) {
 }
 
 function Addresses({ fn }: { fn: Fn }) {
-  const addresses = fn.url === fn.endpoint ? [[t.sharedAddress, fn.url, t.sharedAddressHint]] : [[t.ownAddress, fn.url, t.ownAddressHint], [t.sharedAddress, fn.endpoint, t.sharedAddressHint]];
+  const addresses = [
+    [t.publicAddress, fn.url, t.publicAddressHint],
+    [t.apiAddress, location.origin + fn.endpoint, t.apiAddressHint],
+  ];
   return (
     <Card title={t.addresses}>
       <div class="stack">

@@ -185,7 +185,8 @@ function FileDiff({ change }: { change: Changed }) {
         </span>
       }
     >
-      {isText ? <DiffRows lines={lines} label={`${t.differences}: ${change.path}`} /> : <p class="well soft">{t.binary}</p>}
+      {isText && lines.length === 0 && <p class="well soft">{t.empty}</p>}
+      {isText ? lines.length > 0 && <DiffRows lines={lines} label={`${t.differences}: ${change.path}`} /> : <p class="well soft">{t.binary}</p>}
     </Card>
   );
 }

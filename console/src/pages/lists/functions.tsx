@@ -3,7 +3,6 @@
 import { SquareFunction } from "lucide-preact";
 import { useResource } from "../../api/resource";
 import { PageHead } from "../../frame/page";
-import { hostOf } from "../../lib/format";
 import { hasPage } from "../../pages";
 import { text } from "../../text";
 import { CodeBlock, Copy } from "../../ui/copy";
@@ -35,7 +34,7 @@ export default function Functions() {
                 { name: text.common.name, of: (each) => each.name, sort: (each) => each.name },
                 { name: text.functions.runtime, of: (each) => <span class="mono">{each.runtime}</span>, sort: (each) => each.runtime },
                 { name: text.functions.version, of: (each) => `v${each.currentVersion}`, sort: (each) => each.currentVersion, isNumber: true },
-                { name: text.functions.address, of: (each) => <Copy value={each.endpoint} shown={hostOf(each.endpoint)} isMono />, isHiddenOnPhone: true },
+                { name: text.fn.apiAddress, of: (each) => <Copy value={location.origin + each.endpoint} shown={each.endpoint} isMono />, isHiddenOnPhone: true },
                 { name: text.common.updated, of: (each) => <Time at={each.updatedAt} />, sort: (each) => each.updatedAt },
               ]}
             />

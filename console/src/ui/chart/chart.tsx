@@ -111,7 +111,7 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
       {},
       ...series.map(({ label, color }, at) => {
         const stroke = cssColor(COLORS[color ?? ORDER[at % ORDER.length]!]);
-        return { label, stroke, width: 1.75, fill: series.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : "", spanGaps: false, points: { show: true, size: 5, filter: lonely } };
+        return { label, stroke, width: 1.75, fill: series.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : "", spanGaps: false, points: { show: true, size: 4, fill: stroke, filter: lonely } };
       }),
     ],
     hooks: {
@@ -121,11 +121,10 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
   };
 }
 
-/** Samples without a neighbour make no line, so they are drawn as points. */
-function lonely(plot: uPlot, seriesIndex: number): number[] {
-  const values = plot.data[seriesIndex]!;
-  const isGap = (at: number) => values[at] === null || values[at] === undefined;
-  return Array.from(values.keys()).filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1));
+/** Samples without a neighbour: no line reaches them, so they are points. */
+function lonely(plot: uPlot, series: number): number[] {
+  const values = plot.data[series]!;
+  return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
 }
 
 function drawMarks(plot: uPlot, marks: Mark[], UPlot: typeof uPlot): void {
