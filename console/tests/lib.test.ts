@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EventParser } from "../src/api/events.ts";
 import { parseAnsi, plain } from "../src/lib/ansi.ts";
+import { diffLines, hunksOf } from "../src/lib/diff.ts";
 import { bytes, compact, duration, relative, slugify } from "../src/lib/format.ts";
 import { archiveOf, crc32, zip } from "../src/lib/zip.ts";
 
@@ -71,4 +72,16 @@ test("an archive stays as it is", async () => {
   assert.equal(made.archive, archive);
   assert.equal(made.name, "shop");
   assert.equal(crc32(new TextEncoder().encode("123456789")), 0xcbf43926);
+});
+
+test("a difference leads from one text to the other, with few lines around it", () => {
+  const before = "a\nb\nc\nd\ne\nf\ng\nh\n";
+  const after = "a\nb\nc\nd\nE\nf\ng\nh\ni\n";
+  const lines = diffLines(before, after);
+  const sideOf = (left: string) => lines.filter(({ kind }) => kind !== left).map(({ text }) => `${text}\n`).join("");
+  assert.equal(sideOf("added"), before);
+  assert.equal(sideOf("removed"), after);
+  assert.deepEqual(lines.filter(({ kind }) => kind !== "same").map(({ kind, text }) => `${kind} ${text}`), ["removed e", "added E", "added i"]);
+  assert.deepEqual(hunksOf(lines, 1).hunks.map(({ skipped, lines: { length } }) => [skipped, length]), [[3, 4], [1, 2]]);
+  assert.deepEqual(diffLines("", ""), []);
 });

@@ -28,6 +28,9 @@ PAGES = {
     "activity": "/activity",
     "tokens": "/settings/tokens",
     "functions": "/functions",
+    "function": "/functions/thumbnails",
+    "create-function": "/functions/new",
+    "create-schedule": "/schedules/new",
     "monitors": "/monitors",
 }
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")

@@ -1,7 +1,7 @@
 /** The code of a version, in the editor. Changes are a draft in the browser until they are deployed. */
 
 import { Rocket, Play } from "lucide-preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { useResource } from "../../api/resource";
 import type { Data } from "../../api/types";
@@ -77,14 +77,19 @@ function Edited({ fn, found, draft }: { fn: Fn; found: VersionFiles; draft: Draf
   const [isAsking, setAsking] = useState(false);
   const [resets, setResets] = useState(0);
   const isChanged = !sameFiles(files, stored);
+  const isDeployed = useRef(false);
   const deploy = useAction(async () => deployCode(fn.name, await packFiles(files)), {
     isQuiet: true,
     done: (made) => text.fn.deployed(made.currentVersion),
     refreshes: ["/v1/functions"],
-    onDone: () => void keepDraft(fn.name, undefined),
+    onDone: () => {
+      isDeployed.current = true;
+      keepDraft(fn.name, undefined);
+    },
   });
   useEffect(() => {
-    const timer = setTimeout(() => keepDraft(fn.name, isChanged ? { version: found.version, files } : undefined), 400);
+    const keep = () => isDeployed.current || keepDraft(fn.name, isChanged ? { version: found.version, files } : undefined);
+    const timer = setTimeout(keep, 400);
     return () => clearTimeout(timer);
   }, [files, isChanged]);
   const save = () => {

@@ -83,7 +83,7 @@ export default function CreateFunction() {
       <PageHead title={t.createTitle} crumbs={[{ label: text.functions.title, href: "/functions" }]} />
       <Form form={form} submit={t.submit} why={whyNot("member")} extra={form.action.isBusy && <span class="soft small">{t.creating}</span>}>
         <Card>
-          <div class="stack wide">
+          <div class="stack wide pick">
             <div class="fields">
               <NameField form={form} suffix={suffix} />
               <Choices label={t.runtimeLabel} value={values.runtime} options={LANGUAGES} onChange={(runtime) => (form.set("runtime", runtime as Language), setEdited(undefined))} />

@@ -122,7 +122,7 @@ function Call({ name, record, isOpen, onToggle }: CallProps) {
         <span class="soft mono cut grow not-phone" dir="ltr">
           {firstLine.replace(/[^\x20-\x7e\u00a1-\u1fff\u2100-\uffff]|\x1b\[[0-9;]*m/g, "")}
         </span>
-        {record.coldStart && <span class="tag">{text.fnRun.cold}</span>}
+        {record.coldStart && <span class="tag not-phone">{text.fnRun.cold}</span>}
         <span class="soft small not-phone">{t.doors[record.door] ?? record.door}</span>
         <span class="soft small figures">v{record.version}</span>
       </button>

@@ -81,6 +81,8 @@ export function openEditor(parent: HTMLElement, options: EditorOptions): OpenEdi
       ],
     }),
   });
+  // Heights are measured before the font is there.
+  void document.fonts.ready.then(() => view.requestMeasure());
   return {
     set: (value) => {
       const now = view.state.doc.toString();
