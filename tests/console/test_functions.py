@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -26,12 +25,12 @@ SECOND = "def main(params):\n    print('new line')\n    return 'second'\n"
 
 
 @pytest.fixture(scope="module")
-def functions(console: Console) -> Iterator[dict[str, str]]:
-    """Names of functions that tests read and do not change in a way that others see."""
+def functions(console: Console) -> None:
+    """Deploy one that prints hostile text, and one of two versions."""
     for name, code in {"hostile": HOSTILE, "rolled": FIRST}.items():
-        upload(console.running, "/v1/functions", {"name": name, "runtime": "python", "code": archive({"main.py": code})})
+        fields = {"name": name, "runtime": "python", "code": archive({"main.py": code})}
+        upload(console.running, "/v1/functions", fields)
     upload(console.running, "/v1/functions/rolled/deploy", {"code": archive({"main.py": SECOND})})
-    yield {"hostile": "hostile", "rolled": "rolled"}
 
 
 def write(page: Page, label: str, code: str) -> None:
@@ -75,9 +74,8 @@ def test_a_function_is_written_deployed_and_run_in_the_page(console: Console, vi
     assert (status, answer["data"]["currentVersion"]) == (200, 2)
 
 
-def test_two_versions_are_compared_and_the_earlier_one_comes_back(
-    console: Console, visit: Visit, functions: dict[str, str]
-) -> None:
+@pytest.mark.usefixtures("functions")
+def test_two_versions_are_compared_and_the_earlier_one_comes_back(console: Console, visit: Visit) -> None:
     page = visit.page
     visit.sign_in()
     visit.settle("/functions/rolled/versions")
@@ -93,7 +91,8 @@ def test_two_versions_are_compared_and_the_earlier_one_comes_back(
     assert console.running.get("/v1/functions/rolled", token=token)[1]["data"]["currentVersion"] == 1
 
 
-def test_hostile_output_is_shown_as_text(visit: Visit, functions: dict[str, str]) -> None:
+@pytest.mark.usefixtures("functions")
+def test_hostile_output_is_shown_as_text(visit: Visit) -> None:
     page = visit.page
     visit.sign_in()
     visit.settle("/functions/hostile/test")
@@ -115,7 +114,8 @@ def test_hostile_output_is_shown_as_text(visit: Visit, functions: dict[str, str]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_schedule_is_told_in_words_and_run(console: Console, visit: Visit, functions: dict[str, str]) -> None:
+@pytest.mark.usefixtures("functions")
+def test_a_schedule_is_told_in_words_and_run(console: Console, visit: Visit) -> None:
     page = visit.page
     visit.sign_in()
     visit.settle("/schedules/new?function=rolled")
@@ -163,8 +163,9 @@ def test_a_cronjob_is_created_paused_and_deleted(console: Console, visit: Visit)
     expect(page.get_by_text("Cronjob sweep was deleted")).to_be_visible()
 
 
+@pytest.mark.usefixtures("functions")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nobody_is_locked_out_of_a_function(console: Console, scheme: Scheme, functions: dict[str, str]) -> None:
+def test_nobody_is_locked_out_of_a_function(console: Console, scheme: Scheme) -> None:
     tabs = ("", "/test", "/invocations", "/metrics", "/versions", "/versions/1..2", "/environment", "/settings")
     with console.visit(scheme=scheme) as visit:
         visit.sign_in()

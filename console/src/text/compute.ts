@@ -99,6 +99,7 @@ export const fnRun = {
   lateOutput: "The output is not stored yet. It appears under Invocations.",
   succeeded: "Succeeded",
   failed: "Failed",
+  error: "error",
 };
 
 export const invocations = {

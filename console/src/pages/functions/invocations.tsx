@@ -5,6 +5,7 @@ import { useLocation } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
 import { useResource } from "../../api/resource";
 import { follow } from "../../api/stream";
+import { plain } from "../../lib/ansi";
 import { shortDuration } from "../../lib/format";
 import { text } from "../../text";
 import { Button, ButtonLink } from "../../ui/button";
@@ -111,7 +112,7 @@ interface CallProps {
 }
 
 function Call({ name, record, isOpen, onToggle }: CallProps) {
-  const firstLine = (record.error || record.stdout || record.stderr).trimStart().split("\n", 1)[0]!.slice(0, 160);
+  const firstLine = plain((record.error || record.stdout || record.stderr).slice(0, 1_000).trimStart().split("\n", 1)[0]!).slice(0, 160);
   return (
     <li class="call" data-open={isOpen}>
       <button type="button" class="call-head" aria-expanded={isOpen} onClick={onToggle}>
@@ -120,7 +121,7 @@ function Call({ name, record, isOpen, onToggle }: CallProps) {
         <Time at={record.timestamp} />
         <span class="figures call-took">{shortDuration(record.duration)}</span>
         <span class="soft mono cut grow not-phone" dir="ltr">
-          {firstLine.replace(/[^\x20-\x7e\u00a1-\u1fff\u2100-\uffff]|\x1b\[[0-9;]*m/g, "")}
+          {firstLine}
         </span>
         {record.coldStart && <span class="tag not-phone">{text.fnRun.cold}</span>}
         <span class="soft small not-phone">{t.doors[record.door] ?? record.door}</span>
@@ -132,7 +133,7 @@ function Call({ name, record, isOpen, onToggle }: CallProps) {
             {text.fnRun.activation} <Copy value={record.activationId} isMono />
             {record.waitMs >= 1 && <span>{t.waited(shortDuration(record.waitMs))}</span>}
           </div>
-          {record.error && <Output text={record.error} name={`${name}-error`} label={text.fnRun.failed} isError />}
+          {record.error && <Output text={record.error} name={`${name}-error`} label={text.fnRun.error} isError />}
           <CallOutput name={name} record={record} />
         </div>
       )}

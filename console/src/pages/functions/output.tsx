@@ -20,7 +20,7 @@ export function Output({ text: given, name, label, isError }: OutputProps) {
     return made;
   }, [given]);
   return (
-    <div class="output" style={{ "--rows": Math.min(MOST_ROWS, lines.items.length) }}>
+    <div class={`output ${lines.items.length <= MOST_ROWS ? "short" : ""}`} style={{ "--rows": Math.min(MOST_ROWS, lines.items.length) }}>
       <p class="output-label">{label}</p>
       <LogView lines={lines} name={name} note={label} />
     </div>

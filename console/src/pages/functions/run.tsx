@@ -102,7 +102,7 @@ export function Result({ name, ran }: { name: string; ran: Ran }) {
           [t.activation, <Copy value={ran.activationId} shown={ran.activationId.slice(0, 8)} isMono />],
         ]}
       />
-      {ran.error && <Output text={ran.error} name={`${name}-error`} label={text.fnRun.failed} isError />}
+      {ran.error && <Output text={ran.error} name={`${name}-error`} label={t.error} isError />}
       {ran.status === "success" && <CodeBlock code={readable(ran.result)} label={t.result} wraps />}
       {record ? <CallOutput name={name} record={record} /> : <p class="soft small">{isOver ? t.lateOutput : t.waiting}</p>}
     </div>
