@@ -11,6 +11,7 @@ import {
   Database,
   History,
   House,
+  ServerCog,
   Settings,
   SquareFunction,
   type LucideIcon,
@@ -29,6 +30,7 @@ export interface NavItem {
   icon: LucideIcon;
   key: string; // of the shortcut `g KEY`
   isBottom?: boolean;
+  isForOperators?: boolean;
 }
 
 export const PAGES: Page[] = [
@@ -53,6 +55,9 @@ export const PAGES: Page[] = [
   { path: "/monitors", load: () => import("./pages/lists/monitors") },
   { path: "/databases/new", load: () => import("./pages/databases/create") },
   { path: "/databases/:name/:tab?/:schema?/:table?", load: () => import("./pages/databases/database") },
+  { path: "/monitors/new", load: () => import("./pages/monitors/create") },
+  { path: "/monitors/:id/:tab?", load: () => import("./pages/monitors/monitor") },
+  { path: "/operator/:tab?", load: () => import("./pages/operator/operator") },
   { path: "/components", load: () => import("./pages/components/components") },
 ];
 
@@ -65,6 +70,7 @@ export const NAV: NavItem[] = [
   { href: "/cronjobs", label: text.nav.cronjobs, icon: Clock, key: "c" },
   { href: "/monitors", label: text.nav.monitors, icon: Activity, key: "m" },
   { href: "/activity", label: text.nav.activity, icon: History, key: "a" },
+  { href: "/operator", label: text.operator.title, icon: ServerCog, key: "o", isBottom: true, isForOperators: true },
   { href: "/settings", label: text.nav.settings, icon: Settings, key: "s", isBottom: true },
 ];
 

@@ -29,6 +29,8 @@ export const ACTIONS: Command[] = [
   { label: text.functions.create, note: text.palette.actions, icon: Plus, href: "/functions/new" },
   { label: text.schedules.create, note: text.palette.actions, icon: Plus, href: "/schedules/new" },
   { label: text.cronjobs.create, note: text.palette.actions, icon: Plus, href: "/cronjobs/new" },
+  { label: text.databases.create, note: text.palette.actions, icon: Plus, href: "/databases/new" },
+  { label: text.monitors.create, note: text.palette.actions, icon: Plus, href: "/monitors/new" },
   { label: text.help.toggleTheme, note: text.palette.actions, icon: SunMoon, run: () => (theme.value = isDark.peek() ? "light" : "dark") },
   { label: text.help.title, note: text.palette.actions, icon: Keyboard, run: () => (isHelpOpen.value = true) },
 ];
@@ -39,9 +41,10 @@ function useCommands(): Command[] {
   const databases = useResource("/v1/databases", { query: { pageSize: 100 } });
   const cronjobs = useResource("/v1/cronjobs", { query: { pageSize: 100 } });
   const monitors = useResource("/v1/monitors", {});
+  const me = useResource("/v1/me", {});
   return useMemo(
     () => [
-      ...NAV.map(({ label, icon, href }) => ({ label, icon, href, note: text.palette.pages })),
+      ...NAV.filter((each) => !each.isForOperators || me.data?.isOperator).map(({ label, icon, href }) => ({ label, icon, href, note: text.palette.pages })),
       ...(projects.data?.items ?? []).map((each) => ({ label: each.name, icon: Boxes, href: `/projects/${each.name}`, note: hostOf(each.projectUrl) })),
       ...(functions.data?.items ?? []).map((each) => ({ label: each.name, icon: SquareFunction, href: `/functions/${each.name}`, note: text.nav.functions })),
       ...(databases.data?.items ?? []).map((each) => ({ label: each.name ?? "", icon: Database, href: `/databases/${each.name}`, note: each.type })),
@@ -49,7 +52,7 @@ function useCommands(): Command[] {
       ...(monitors.data ?? []).map((each) => ({ label: each.name ?? "", icon: Pulse, href: `/monitors/${each.id}`, note: hostOf(each.url ?? "") })),
       ...ACTIONS,
     ],
-    [projects.data, functions.data, databases.data, cronjobs.data, monitors.data],
+    [projects.data, functions.data, databases.data, cronjobs.data, monitors.data, me.data],
   );
 }
 

@@ -10,16 +10,18 @@ import { MenuGap, MenuItem, Popover } from "../ui/menu";
 import { isHelpOpen } from "./help";
 
 export function Side() {
+  const me = useResource("/v1/me", {}, { pollMs: 120_000 });
+  const shown = NAV.filter((item) => !item.isForOperators || me.data?.isOperator);
   return (
     <aside class="side" aria-label={text.frame.menu}>
       <OrganizationSwitcher />
       <nav class="side-nav" aria-label={text.frame.product}>
-        {NAV.filter((item) => !item.isBottom).map((item) => (
+        {shown.filter((item) => !item.isBottom).map((item) => (
           <SideLink key={item.href} item={item} />
         ))}
       </nav>
       <div class="side-bottom">
-        {NAV.filter((item) => item.isBottom).map((item) => (
+        {shown.filter((item) => item.isBottom).map((item) => (
           <SideLink key={item.href} item={item} />
         ))}
         <a class="side-link" href="/docs" target="_blank" rel="noopener">
