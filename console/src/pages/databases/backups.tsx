@@ -15,8 +15,10 @@ import { Choices, Form, SwitchField, TextField, useForm } from "../../ui/form";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
+import { NeedsPaid } from "./needs";
 import { RestoreDialog, type Backup } from "./restore";
 import type { TabProps } from "./state";
+import { useIsPaid } from "./tiers";
 
 const t = text.database.backups;
 type Config = NonNullable<Data<"/v1/databases/{name}/backups">["config"]>;
@@ -25,12 +27,14 @@ export default function Backups({ name, database }: TabProps) {
   const list = useResource("/v1/databases/{name}/backups", { path: { name } }, { pollMs: 5_000 });
   const [chosen, setChosen] = useState<Backup>();
   const make = useAction(() => api.post("/v1/databases/{name}/backups", { path: { name } }), { done: t.made, refreshes: [`/v1/databases/${name}`] });
+  const isPaid = useIsPaid(database);
   const isRunning = database.status === "running";
   const button = (
     <Button kind="primary" size="small" why={whyNot("member") ?? (isRunning ? undefined : text.database.query.notRunning)} isBusy={make.isBusy} onClick={() => make.run()} icon={<Plus size={14} aria-hidden="true" />}>
       {t.make}
     </Button>
   );
+  if (isPaid === false && list.data?.items.length === 0) return <NeedsPaid name={name} />;
   return (
     <div class="stack side-cards">
       <Card title={t.title} actions={button} isFlush>

@@ -9,7 +9,7 @@ import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { ApiCall } from "../../ui/apicall";
 import { Card, Loaded } from "../../ui/feedback";
-import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
+import { Choices, Form, SelectField, Switch, TextField, useForm } from "../../ui/form";
 import { VERSIONS, type Tier } from "./state";
 import { tierOptions } from "./tiers";
 
@@ -62,6 +62,7 @@ function CreateForm({ tiers }: { tiers: Tier[] }) {
     onDone: (made) => route(`/databases/${made.name}`),
   });
   const values = form.values.value;
+  const isPaid = tiers.find(({ key }) => key === values.instanceType)?.paid ?? false;
   const choose = (type: string) => (form.set("type", type), form.set("version", VERSIONS[type]![0]!));
   const shown = { ...bodyOf(values), ...(values.password && { password: "********" }) };
   return (
@@ -77,14 +78,14 @@ function CreateForm({ tiers }: { tiers: Tier[] }) {
             { value: "mysql", label: "MySQL", hint: t.engineHint["mysql"] },
           ]}
         />
-        <Choices label={t.tier} value={values.instanceType} onChange={(key) => form.set("instanceType", key)} options={tierOptions(tiers)} />
+        <Choices label={t.tier} value={values.instanceType} onChange={(key) => (form.set("instanceType", key), form.set("backup", tiers.find((each) => each.key === key)?.paid ?? false))} options={tierOptions(tiers)} />
         <Choices
           label={t.visibility}
           value={values.visibility}
           onChange={(value) => form.set("visibility", value)}
           options={Object.entries(t.visibilities).map(([value, [label, hint]]) => ({ value, label, hint }))}
         />
-        <SwitchField form={form} name="backup" label={t.backup} hint={t.backupHint} />
+        <Switch label={t.backup} hint={t.backupHint} why={isPaid ? undefined : t.needsPaid} isOn={isPaid && values.backup} onChange={(isOn) => form.set("backup", isOn)} />
         <details class="fold">
           <summary>{text.common.advanced}</summary>
           <div class="stack wide">

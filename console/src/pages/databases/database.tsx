@@ -10,7 +10,7 @@ import { Loaded, Notice, Skeleton, SkeletonRows } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Tabs } from "../../ui/tabs";
 import { engineOf } from "../lists/databases";
-import { isBusy, paths, type TabProps } from "./state";
+import { isBusy, paths, versionOf, type TabProps } from "./state";
 
 const t = text.database;
 
@@ -44,7 +44,7 @@ export default function DatabasePage({ name, tab = "", schema, table }: Props) {
         subtitle={
           data ? (
             <p class="soft small">
-              {engineOf(data.type, data.engineVersion ?? data.version)} · {data.instanceType} · {t.visibilities[data.visibility]?.[0].toLowerCase()}
+              {engineOf(data.type, versionOf(data))} · {data.instanceType} · {t.visibilities[data.visibility]?.[0].toLowerCase()}
             </p>
           ) : (
             <Skeleton width={220} height={18} />

@@ -10,7 +10,9 @@ import { Chart, Ranges } from "../../ui/chart/chart";
 import { Meter } from "../../ui/chart/sparkline";
 import { Card, Empty, Loaded, Notice } from "../../ui/feedback";
 import { Time } from "../../ui/time";
+import { NeedsPaid } from "./needs";
 import type { Database, TabProps } from "./state";
+import { useIsPaid } from "./tiers";
 
 const t = text.database.metrics;
 const RANGES = ["1h", "24h", "7d", "30d"] as const;
@@ -22,8 +24,18 @@ export default function Metrics({ database, name }: TabProps) {
   const range = (RANGES.find((each) => each === query["range"]) ?? "1h") as Range;
   const pollMs = range === "1h" ? 15_000 : 60_000;
   const sent = { path: { name }, query: { range } };
-  const summary = useResource("/v1/databases/{name}/metrics/summary", sent, { pollMs });
-  const series = useResource("/v1/databases/{name}/metrics/timeseries", sent, { pollMs });
+  const isPaid = useIsPaid(database);
+  const options = { pollMs, isOn: isPaid === true };
+  const summary = useResource("/v1/databases/{name}/metrics/summary", sent, options);
+  const series = useResource("/v1/databases/{name}/metrics/timeseries", sent, options);
+  if (isPaid === false) {
+    return (
+      <div class="stack wide">
+        <Live database={database} name={name} />
+        <NeedsPaid name={name} />
+      </div>
+    );
+  }
   return (
     <div class="stack wide">
       <div class="row between wrap">

@@ -19,7 +19,7 @@ import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
 import { engineOf } from "../lists/databases";
 import { snippetsOf } from "./snippets";
-import { isPostgres, type Database, type TabProps } from "./state";
+import { isPostgres, versionOf, type Database, type TabProps } from "./state";
 
 const t = text.database;
 
@@ -47,7 +47,7 @@ function State({ database }: { database: Database }) {
         <Facts
           items={[
             [text.common.status, <Status of={database.status} />],
-            [t.engine, engineOf(database.type, database.engineVersion ?? database.version)],
+            [t.engine, <span title={database.engineVersion ?? ""}>{engineOf(database.type, versionOf(database))}</span>],
             [t.tier, `${database.instanceType} · ${size.cpu} CPU · ${size.memory} GB`],
             [t.architecture, t.architectures[database.architecture] ?? database.architecture],
             [t.lastRestore, <Time at={database.lastVerifiedRestore} />],
@@ -93,7 +93,9 @@ function Connect({ database, name }: { database: Database; name: string }) {
             })}
           </div>
           <div class="stack">
-            <Segments label={t.connect} value={snippet.key} options={snippets.map(({ key }) => ({ value: key, label: t.snippets[key]! }))} onChange={setChosen} />
+            <div>
+              <Segments label={t.connect} value={snippet.key} options={snippets.map(({ key }) => ({ value: key, label: t.snippets[key]! }))} onChange={setChosen} />
+            </div>
             <CodeBlock code={snippet.code} label={t.snippets[snippet.key]!} />
           </div>
         </div>

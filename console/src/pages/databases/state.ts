@@ -20,3 +20,8 @@ export const VERSIONS: Record<string, string[]> = { postgresql: ["16.4.0", "14.8
 export function paths(name: string, tab = ""): string {
   return `/databases/${name}${tab && `/${tab}`}`;
 }
+
+/** Servers describe themselves at length: "PostgreSQL 16.4 on x86_64, compiled by …" is 16.4 here. */
+export function versionOf(database: Database): string {
+  return /\d+(\.\d+)+/.exec(database.engineVersion ?? database.version ?? "")?.[0] ?? database.version ?? "";
+}

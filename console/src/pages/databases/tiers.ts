@@ -1,8 +1,9 @@
-/** Tiers as cards. */
+/** Tiers as cards, and what they include. */
 
+import { useResource } from "../../api/resource";
 import { text } from "../../text";
 import type { Option } from "../../ui/form";
-import type { Tier } from "./state";
+import type { Database, Tier } from "./state";
 
 export function tierOptions(tiers: Tier[]): Option[] {
   return tiers.map(({ key, name, cpu, memory, disk, paid }) => ({
@@ -10,4 +11,10 @@ export function tierOptions(tiers: Tier[]): Option[] {
     label: paid ? `${name} (${text.database.paid})` : name,
     hint: text.database.tierText(cpu, memory, disk),
   }));
+}
+
+/** Whether the database has backups and engine metrics; undefined until the tiers are known. */
+export function useIsPaid(database: Database): boolean | undefined {
+  const tiers = useResource("/v1/tiers", {});
+  return tiers.data && (tiers.data.find(({ key }) => key === database.instanceType)?.paid ?? true);
 }

@@ -19,6 +19,7 @@ import { stateOf } from "../lists/monitors";
 import type { Monitor, TabProps } from "./monitor";
 
 const t = text.monitor;
+const FEWEST = 60; // bars of heartbeats
 type Aggregate = Data<"/v1/monitors/{monitor_id}/aggregate">;
 type Incident = Item<Data<"/v1/monitors/{monitor_id}/incidents">>;
 type Heartbeat = Item<Data<"/v1/monitors/{monitor_id}/heartbeats">>;
@@ -83,10 +84,11 @@ function Beats({ items }: { items: Heartbeat[] }) {
     look: lookOf(each.status),
     title: `${absolute(each.time)}: ${each.status}${each.responseTime === null ? "" : `, ${each.responseTime} ms`} ${each.message}`,
   }));
+  const empty: Bar[] = Array.from({ length: Math.max(0, FEWEST - bars.length) }, () => ({ look: "none", title: "" }));
   const failed = items.filter((each) => lookOf(each.status) === "bad").length;
   return (
     <Card title={t.beats} actions={<span class="soft small">{t.beatsOf(items.length)}</span>}>
-      <Bars bars={bars} label={`${t.beatsOf(items.length)}: ${t.downCount} ${failed}`} />
+      <Bars bars={[...empty, ...bars]} label={`${t.beatsOf(items.length)}: ${t.downCount} ${failed}`} />
       <div class="beats-foot">
         <Time at={items[items.length - 1]!.time} />
         <Time at={items[0]!.time} />
