@@ -14,5 +14,13 @@ import * as organization from "./organization";
 import * as pages from "./pages";
 import * as projectTabs from "./project-tabs";
 
-export const text = { ...common, ...pages, ...projectTabs, ...organization, ...compute, ...databases };
-export const text = { ...common, ...pages, ...projectTabs, ...organization, ...databases, ...monitors, ...operator };
+export const text = {
+  ...common,
+  ...pages,
+  ...projectTabs,
+  ...organization,
+  ...compute,
+  ...databases,
+  ...monitors,
+  ...operator,
+};
