@@ -129,7 +129,7 @@ def take(console: Console, target: Path, scheme: Scheme, width: int) -> None:
         visit.sign_in()
         for name, path in PAGES.items():
             visit.settle(path)
-            visit.page.wait_for_load_state("networkidle")
+            visit.page.wait_for_timeout(800)  # Live pages never stop loading.
             visit.page.screenshot(path=target / f"console-{name}-{ending}")
             print(target / f"console-{name}-{ending}", flush=True)
 
