@@ -10,8 +10,10 @@ from tests.console.support import Console, Scheme, Visit
 pytestmark = pytest.mark.xdist_group("console")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-PAGES = ("/settings", "/settings/members", "/settings/tokens", "/settings/usage", "/settings/github")
-PAGES += ("/account", "/account/sessions", "/account/invitations", "/account/notifications", "/activity")
+PAGES = (
+    *("/settings", "/settings/members", "/settings/tokens", "/settings/usage", "/settings/github"),
+    *("/account", "/account/sessions", "/account/invitations", "/account/notifications", "/activity"),
+)
 
 
 def test_a_token_is_shown_once(console: Console, visit: Visit) -> None:

@@ -15,8 +15,10 @@ from tests.products.repositories.support import Checkout
 pytestmark = pytest.mark.xdist_group("console")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-TABS = ("", "deployments", "deployments/compare", "previews", "logs", "metrics", "visitors", "domains", "environment")
-TABS += ("rules?test=/old", "console", "settings")
+TABS = (
+    *("", "deployments", "deployments/compare", "previews", "logs", "metrics", "visitors", "domains", "environment"),
+    *("rules?test=/old", "console", "settings"),
+)
 SERVER = """
 const http = require("http");
 console.log(%s);
