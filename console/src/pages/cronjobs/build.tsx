@@ -1,7 +1,7 @@
 /** The build of a cronjob and its log. */
 
 import { Hammer } from "lucide-preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { refresh, useResource } from "../../api/resource";
 import { text } from "../../text";
 import { Copy } from "../../ui/copy";
@@ -23,11 +23,12 @@ export default function Build({ job, name, id }: TabProps) {
 
 function BuildLog({ name, uuid, isGiven }: { name: string; uuid: string; isGiven: boolean }) {
   const lines = useMemo(() => new Lines(), [uuid]);
-  const build = useResource("/v1/cronjobs/{name}/builds/{uuid}/logs", { path: { name, uuid } }, { pollMs: 2_000 });
-  const isLive = build.data ? ["queued", "running"].includes(build.data.status) : true;
+  const [isLive, setLive] = useState(true);
+  const build = useResource("/v1/cronjobs/{name}/builds/{uuid}/logs", { path: { name, uuid } }, { pollMs: isLive ? 2_000 : 0 });
   useEffect(() => {
     // The log only grows, so that the lines that are here already stay.
     for (const line of build.data?.lines.slice(lines.items.length) ?? []) lines.push(line.message, line.timestamp);
+    if (build.data) setLive(["queued", "running"].includes(build.data.status));
   }, [build.data]);
   useEffect(() => {
     if (!isLive) refresh("/v1/cronjobs");
