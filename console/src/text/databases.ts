@@ -67,6 +67,7 @@ export const database = {
     live: "Live",
     liveHint: "CPU, memory and disk are measured every 15 seconds. These charts begin when this page is opened.",
     of: (limit: string) => `of ${limit}`,
+    started: "Started",
     restarts: "Restarts",
     waiting: "The first measurement comes within 15 seconds.",
     off: "The engine of this database reports no metrics.",

@@ -88,10 +88,11 @@ interface LiveSample {
   at: number;
   cpu: number | null;
   memory: number | null;
-  disk: number;
+  disk: number | null;
 }
 
 const KEPT = 240; // one hour
+const LEAST_S = 600; // width of the axis of a page that was just opened
 const samples = new Map<string, LiveSample[]>();
 
 /** The API has the current usage only, so the charts hold what this page has seen; they stay while the console is open. */
@@ -105,14 +106,16 @@ function useSamples(key: string, usage: Usage | undefined, at: number, diskBytes
     samples.set(key, [...seen, { at: now, cpu: usage.cpuMilli, memory: usage.memoryMiB, disk: diskBytes / 2 ** 20 }].slice(-KEPT));
     redraw(now);
   }, [at]);
-  return samples.get(key) ?? [];
+  const seen = samples.get(key) ?? [];
+  const first = seen[0]?.at ?? Math.round(Date.now() / 1_000);
+  return [{ at: Math.min(first - 15, Math.round(Date.now() / 1_000) - LEAST_S), cpu: null, memory: null, disk: null }, ...seen];
 }
 
 function Live({ database, name }: { database: Database; name: string }) {
   const usage = useResource("/v1/databases/{name}/metrics", { path: { name } }, { pollMs: 15_000 });
   const seen = useSamples(`${database.id}`, usage.data, usage.at, database.diskUsedBytes);
   const { cpu, memory, disk } = database.serverDetails;
-  const shared = { times: seen.map((each) => each.at), group: `live-${name}`, height: 120 };
+  const shared = { times: seen.map((each) => each.at), group: `live-${name}` };
   const latest = usage.data;
   const mib = (value: number) => bytes(value * 2 ** 20);
   return (
@@ -121,7 +124,11 @@ function Live({ database, name }: { database: Database; name: string }) {
         <h2>{t.live}</h2>
         {latest && (
           <span class="soft small">
-            {latest.phase} {latest.startedAt && <Time at={latest.startedAt} />} · {t.restarts}: {latest.restarts}
+            {latest.startedAt && (
+              <>
+                {t.started} <Time at={latest.startedAt} /> ·{" "}
+              </>
+            )} {t.restarts}: {latest.restarts}
           </span>
         )}
       </div>
