@@ -32,9 +32,18 @@ PAGES = {
     "create-function": "/functions/new",
     "create-schedule": "/schedules/new",
     "monitors": "/monitors",
+    "monitor": "/monitors/1",
+    "database": "/databases/orders",
+    "query": "/databases/orders/query/public/ships",
+    "operator": "/operator",
 }
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SITES = ("harbor", "lighthouse", "docs", "landing")
+STATEMENTS = (
+    "CREATE TABLE ships (id serial PRIMARY KEY, name text NOT NULL, tons numeric, built date)",
+    "INSERT INTO ships (name, tons, built)"
+    " SELECT 'Ship ' || i, i * 1.5, date '2020-01-01' + i FROM generate_series(1, 90) AS i",
+)
 FUNCTION = "def main(params):\n    return {'statusCode': 200, 'body': 'hello'}\n"
 
 
@@ -77,6 +86,10 @@ def fill(platform: Running) -> None:
         "Payments": "http://localhost:9/health",
     }
     headers = {"Authorization": f"Bearer {platform.token()}"}
+    database = {"name": "orders", "type": "postgresql", "version": "16.4.0", "instanceType": "micro"}
+    platform.call("POST", "/v1/databases?wait=9", headers=headers, json_body=database)
+    for sql in STATEMENTS:
+        platform.call("POST", "/v1/databases/orders/query", headers=headers, json_body={"sql": sql, "write": True})
     for name, url in monitors.items():
         body = {"name": name, "url": url, "interval": 30, "retries": 0}
         platform.call("POST", "/v1/monitors?wait=20", headers=headers, json_body=body)

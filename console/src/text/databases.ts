@@ -29,7 +29,7 @@ export const database = {
   architecture: "Servers",
   architectures: { standalone: "One server", replicaset: "One server and a replica" } as Record<string, string>,
   created: (name: string) => `Database ${name} was created`,
-  emptySnippet: "moorage db create shop --type postgresql",
+  emptySnippet: "moorage databases create shop",
 
   state: "State",
   connect: "Connect",

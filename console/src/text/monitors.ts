@@ -29,7 +29,9 @@ export const monitor = {
   submit: "Create monitor",
   save: "Save",
   saved: "Monitor saved",
-  emptyHint: "Or from a terminal:",
+  emptySnippet: "moorage monitors create Shop https://shop.example.com/health",
+  downOf: (number: number) => `${number} down`,
+  allUp: "None is down",
 
   uptime: "Uptime",
   uptimes: { "24": "24 h", "168": "7 d", "720": "30 d", "2160": "90 d" } as Record<string, string>,

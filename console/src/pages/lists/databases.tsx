@@ -5,6 +5,7 @@ import { useResource } from "../../api/resource";
 import { PageHead } from "../../frame/page";
 import { hasPage } from "../../pages";
 import { text } from "../../text";
+import { CodeBlock } from "../../ui/copy";
 import { Empty, Loaded } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
@@ -26,7 +27,7 @@ export default function Databases() {
       <Loaded of={list}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon={<Database size={20} />} action={create}>
+            <Empty icon={<Database size={20} />} action={create} snippet={<CodeBlock code={text.database.emptySnippet} />}>
               {text.databases.empty}
             </Empty>
           ) : (

@@ -8,6 +8,7 @@ import { absolute, hostOf, percent } from "../../lib/format";
 import { hasPage } from "../../pages";
 import { text } from "../../text";
 import { Bars, type Bar } from "../../ui/chart/sparkline";
+import { CodeBlock } from "../../ui/copy";
 import { Empty, Loaded } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
@@ -31,16 +32,22 @@ export function HourBars({ id }: { id: number }) {
   return <Bars bars={bars} label={`${text.monitors.bars}: ${hours.data?.uptimePercent ?? "–"} %`} />;
 }
 
+/** The worst state of all monitors that are not paused. */
+function Overall({ items }: { items: MonitorItem[] }) {
+  const down = items.filter((each) => stateOf(each).toLowerCase() === "down").length;
+  return down > 0 ? <Status of="down" word={text.monitor.downOf(down)} /> : <Status of="up" word={text.monitor.allUp} />;
+}
+
 export default function Monitors() {
   const list = useResource("/v1/monitors", {}, { pollMs: 10_000 });
   const create = <CreateButton href="/monitors/new" label={text.monitors.create} />;
   return (
     <>
-      <PageHead title={text.monitors.title} count={list.data?.length} actions={create} />
+      <PageHead title={text.monitors.title} count={list.data?.length} status={list.data && list.data.length > 0 && <Overall items={list.data} />} actions={create} />
       <Loaded of={list}>
         {(items) =>
           items.length === 0 ? (
-            <Empty icon={<Activity size={20} />} action={create}>
+            <Empty icon={<Activity size={20} />} action={create} snippet={<CodeBlock code={text.monitor.emptySnippet} />}>
               {text.monitors.empty}
             </Empty>
           ) : (

@@ -168,7 +168,7 @@ function BeatTable({ items }: { items: Heartbeat[] }) {
     <Card title={t.checks} isFlush>
       <Table
         label={t.checks}
-        rows={items.slice(0, 20)}
+        rows={items.slice(0, 10)}
         keyOf={(each) => each.time}
         columns={[
           { name: text.common.status, of: (each) => <Status of={each.status} /> },

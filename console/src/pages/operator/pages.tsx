@@ -34,7 +34,7 @@ export function SearchBox({ value, hint, onChange }: { value: string; hint: stri
     return () => clearTimeout(timer);
   }, [typed]);
   return (
-    <div class="with-icon grow">
+    <div class="with-icon">
       <Search size={15} aria-hidden="true" />
       <input class="input" type="search" placeholder={hint} aria-label={`${t.search}: ${hint}`} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
     </div>

@@ -46,7 +46,7 @@ function MachineTiles({ machine }: { machine: Machine }) {
       <div class="big-tiles">
         <div>
           <span class="soft small">{t.load}</span>
-          <strong class="figures">{load.map((each) => each.toFixed(2)).join(" ")}</strong>
+          <strong class="figures">{load.map((each) => each.toFixed(1)).join(" ")}</strong>
           <Meter used={load[0] ?? 0} limit={cpuCount} label={t.load} />
           <span class="soft small">{t.loadOf(cpuCount)}</span>
         </div>
