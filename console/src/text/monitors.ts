@@ -29,6 +29,7 @@ export const monitor = {
   submit: "Create monitor",
   save: "Save",
   saved: "Monitor saved",
+  check: "What is checked",
   emptySnippet: "moorage monitors create Shop https://shop.example.com/health",
   downOf: (number: number) => `${number} down`,
   allUp: "None is down",

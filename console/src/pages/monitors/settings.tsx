@@ -41,7 +41,7 @@ export default function Settings({ monitor }: TabProps) {
   return (
     <div class="settings-grid">
       <StatusPage monitor={monitor} />
-      <Card title={text.common.name}>
+      <Card title={t.check}>
         <Form form={form} submit={t.save} why={whyNot("member")}>
           <MonitorFields form={form} isNew={false} />
         </Form>
