@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import termios
 import time
@@ -75,6 +76,7 @@ def run_in_terminal(
 def _take_terminal() -> None:
     import fcntl
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a run in the background ignores it, and children inherit that
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C reaches the command as SIGINT
 
 

@@ -28,7 +28,7 @@ SECOND = "def main(params):\n    print('new line')\n    return 'second'\n"
 def functions(console: Console) -> None:
     """Deploy one that prints hostile text, and one of two versions."""
     for name, code in {"hostile": HOSTILE, "rolled": FIRST}.items():
-        fields = {"name": name, "runtime": "python", "code": archive({"main.py": code})}
+        fields: dict[str, str | bytes] = {"name": name, "runtime": "python", "code": archive({"main.py": code})}
         upload(console.running, "/v1/functions", fields)
     upload(console.running, "/v1/functions/rolled/deploy", {"code": archive({"main.py": SECOND})})
 

@@ -41,7 +41,7 @@ function nativeClient(id) {
     client_secret: undefined,
     application_type: "native",
     token_endpoint_auth_method: "none",
-    redirect_uris: ["http://127.0.0.1/callback"],
+    redirect_uris: ["http://127.0.0.1/callback", "http://127.0.0.1/sign-in/return"],
   };
 }
 

@@ -79,6 +79,8 @@ def all_tables() -> Iterable[Table]:
     root = Path(moorage.__file__).parent
     others = ("moorage.accounts.identity.organizations.freed_names", "moorage.products.domains.grants")
     for path in root.rglob("tables.py"):
+        if path.is_relative_to(root / "cli"):  # prints tables on a terminal
+            continue
         _ = import_module(".".join(("moorage", *path.relative_to(root).with_suffix("").parts))).__doc__
     for name in others:
         _ = import_module(name).__doc__

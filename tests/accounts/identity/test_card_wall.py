@@ -28,6 +28,7 @@ OPEN = (
     "/v1/invitations",
     "/v1/sessions",
     "/v1/tiers",
+    "/v1/cron",
     "/v1/openapi.json",
 )
 

@@ -24,7 +24,7 @@ def signed_in(shell: Shell, token: str) -> Callable[..., subprocess.CompletedPro
     """Store a session in a context, and return the command that uses it."""
 
     def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return shell(*words, stdin=stdin, MOORAGE_TOKEN="", MOORAGE_URL="")
+        return shell.signed_out(*words, stdin=stdin)
 
     assert run("login", shell.sites.running.url, stdin=token).returncode == 0
     return run

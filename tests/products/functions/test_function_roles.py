@@ -24,6 +24,7 @@ MIN_ROLES = {
     ("GET", "/v1/functions/{name}"): None,
     ("PATCH", "/v1/functions/{name}"): Role.MEMBER,
     ("GET", "/v1/functions/{name}/versions"): None,
+    ("GET", "/v1/functions/{name}/versions/{version}/files"): Role.MEMBER,
     ("POST", "/v1/functions/{name}/rollback"): Role.MEMBER,
     ("GET", "/v1/functions/{name}/secrets"): Role.MEMBER,
     ("POST", "/v1/functions/{name}/secrets/reveal"): Role.MEMBER,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from moorage.accounts.identity import users
@@ -14,6 +12,7 @@ from moorage.accounts.identity.schemas import ActivityOut
 from moorage.accounts.identity.users import User
 from moorage.accounts.operator import machine, tenants
 from moorage.accounts.operator.disk_areas import DiskAreas
+from moorage.accounts.operator.handlers import RegisteredHandlers
 from moorage.accounts.operator.schemas import (
     FailingJobsQuery,
     OperatorDisk,
@@ -40,24 +39,6 @@ from moorage.core.http.route import Router, Scope
 from moorage.core.jobs import queues
 from moorage.core.jobs.queues import FailingJob
 from moorage.errors import Conflict
-
-if TYPE_CHECKING:
-    from moorage.core.worker.run import Handler, Handlers
-
-
-class RegisteredHandlers:
-    """The job handlers of all products, which are registered after the routes."""
-
-    def __init__(self) -> None:
-        self.handlers: Handlers | None = None
-
-    def find(self, job: FailingJob) -> Handler | None:
-        return self.handlers.by_kind.get(job.kind) if self.handlers is not None else None
-
-    def has_undo(self, job: FailingJob) -> bool:
-        """Tell whether a failure of the job marks its resource as failed."""
-        handler = self.find(job)
-        return handler is not None and handler.on_failure is not None
 
 
 def make_router(db: Database, handlers: RegisteredHandlers) -> Router:

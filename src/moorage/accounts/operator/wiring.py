@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from moorage.accounts.operator import routes
-from moorage.accounts.operator.routes import RegisteredHandlers
+from moorage.accounts.operator.handlers import RegisteredHandlers
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
 from moorage.core.product import Product

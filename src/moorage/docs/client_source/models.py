@@ -71,9 +71,8 @@ def _package(groups: dict[str, list[str]]) -> str:
     lines = [HEADER.format(title="All models of the API"), "from typing import TYPE_CHECKING, Any", ""]
     lines.append("if TYPE_CHECKING:")
     for home in sorted(set(homes.values())):
-        listed = ", ".join(sorted(name for name in homes if homes[name] == home))
+        listed = ", ".join(f"{name} as {name}" for name in sorted(homes) if homes[name] == home)
         lines.append(f"    from {home} import ({listed})")
-    lines.append("\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(homes)) + "]\n")
     lines.append("_HOMES = {\n" + "".join(f'    "{name}": "{homes[name]}",\n' for name in sorted(homes)) + "}\n")
     lines.append(LAZY)
     return "\n".join(lines)
