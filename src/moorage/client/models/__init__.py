@@ -5,443 +5,212 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moorage.client.model import CursorPage, Page
-    from moorage.client.models.cronjobs import (
-        BuildLogs,
-        CreateCronjobInput,
-        CronjobDetail,
-        CronjobExecution,
-        CronjobListItem,
-        CronjobMutationResult,
-        ExecutionLogs,
-        LogLine,
-        RunStats,
-        TriggerCronjobResult,
-        UpdateCronjobInput,
-    )
-    from moorage.client.models.databases import (
-        BackupConfig,
-        BackupItem,
-        ChangeTierInput,
-        ConnectionDetails,
-        CreateDatabaseInput,
-        DatabaseBackups,
-        DatabaseConnectionStrings,
-        DatabaseContainer,
-        DatabaseCredentials,
-        DatabaseDetail,
-        DatabaseEngineMetricsPoint,
-        DatabaseEngineMetricsSummary,
-        DatabaseEngineMetricsTimeseries,
-        DatabaseExtension,
-        DatabaseExtensions,
-        DatabaseListItem,
-        DatabaseMetrics,
-        DatabaseQueryColumn,
-        DatabaseQueryInput,
-        DatabaseQueryResult,
-        DatabaseTable,
-        DatabaseTableColumn,
-        DatabaseTableDetail,
-        DatabaseTableIndex,
-        DatabaseTables,
-        Deleted,
-        Done,
-        RestoreDatabaseInput,
-        ServerDetails,
-        UpdateBackupsInput,
-    )
-    from moorage.client.models.deployments import (
-        DeployInput,
-        DeploymentActor,
-        DeploymentOut,
-        DeploymentRef,
-        DeploymentStarted,
-        DeploymentStatusInfo,
-        PreviewOut,
-        RollbackInput,
-        SwapOut,
-    )
-    from moorage.client.models.domains import (
-        AddCustomDomainInput,
-        CertificateStatus,
-        CustomDomain,
-        DnsRecord,
-        DomainDeleted,
-        DomainStatus,
-    )
-    from moorage.client.models.functions import (
-        CreateFunctionForm,
-        EnvOut,
-        FunctionDetail,
-        FunctionEnvVar,
-        FunctionFile,
-        FunctionFiles,
-        FunctionInvocation,
-        FunctionListItem,
-        FunctionMetrics,
-        FunctionRollbackInput,
-        FunctionSecretUpsert,
-        FunctionToken,
-        FunctionVersion,
-        InvokeFunctionInput,
-        InvokeFunctionResult,
-        RevealedSecret,
-        RevealInput,
-        SecretName,
-        UpdateFunctionInput,
-    )
-    from moorage.client.models.github import ConnectInstallationInput, InstallationOut, SetupBegun
-    from moorage.client.models.identity import (
-        Account,
-        AccountInput,
-        BeginSignInInput,
-        BegunSignIn,
-        CreatedToken,
-        CreateTokenInput,
-        DemoLogin,
-        ExchangeCodeInput,
-        ExchangedCode,
-        LoginResult,
-        LoginUser,
-        MarkedRead,
-        Me,
-        MyOrganization,
-        NotificationOut,
-        RevokedSession,
-        SessionOut,
-        SetupInput,
-        SignInMethods,
-        SignInProvider,
-        SocialLoginInput,
-        TokenItem,
-        Whoami,
-    )
-    from moorage.client.models.monitors import (
-        AlertDeleted,
-        AlertDelivery,
-        AlertNotifications,
-        AlertOut,
-        AlertTest,
-        BucketOut,
-        CreateAlertInput,
-        CreateMonitorInput,
-        DisabledChannels,
-        HeaderInput,
-        HeaderOut,
-        HeartbeatOut,
-        IncidentOut,
-        MonitorAggregate,
-        MonitorDeleted,
-        MonitorOut,
-        MonitorSsl,
-        NotificationsInput,
-        ObservedOut,
-        SomeNotificationsInput,
-        UpdateAlertInput,
-        UpdateMonitorInput,
-    )
-    from moorage.client.models.operator import (
-        MachineDisk,
-        MachineMemory,
-        OperatorDisk,
-        OperatorJob,
-        OperatorMachine,
-        OperatorOrganization,
-        OperatorOrganizationDetail,
-        OperatorProcess,
-        OperatorQueue,
-        OperatorQueues,
-        OperatorUser,
-        UpdateTenantInput,
-        UpdateUserInput,
-    )
-    from moorage.client.models.organizations import (
-        ActivityActor,
-        ActivityOut,
-        ActivityTarget,
-        ActivityToken,
-        BillingStatus,
-        InvitationInput,
-        InvitationOut,
-        Limits,
-        MemberInput,
-        MemberOut,
-        OrganizationInput,
-        OrganizationOut,
-        TierOut,
-        UpdateOrganizationInput,
-        Usage,
-        Used,
-        WebhookSecret,
-    )
-    from moorage.client.models.platform import Health
-    from moorage.client.models.projects import (
-        AnalyticsBucket,
-        AnalyticsTotals,
-        AppLogLine,
-        AppLogLines,
-        AutoInput,
-        AutoScaling,
-        AutoScalingInput,
-        CommandResult,
-        ContainerInput,
-        CreateProjectInput,
-        CreateProjectResult,
-        DeletedProject,
-        EnvVar,
-        LatestDeployment,
-        MetricsItem,
-        MetricsTotals,
-        NameAvailability,
-        ProjectAnalytics,
-        ProjectDetail,
-        ProjectListItem,
-        ProjectMetrics,
-        RenameInput,
-        RepositoryItem,
-        RunCommandInput,
-        SecretUpsert,
-        StaticInput,
-        TierDetail,
-        TierInput,
-        ToggleInput,
-        TopPath,
-        TopReferrer,
-        UpdateProjectInput,
-        UploadForm,
-        UploadResult,
-    )
-    from moorage.client.models.rules import (
-        HeaderRule,
-        HeaderRuleInput,
-        RedirectRule,
-        RedirectRuleInput,
-        SetHeadersInput,
-        SetRedirectsInput,
-        TriedHeader,
-        TriedRedirect,
-        TriedRules,
-        TryRulesInput,
-    )
-    from moorage.client.models.schedules import (
-        CreateScheduledFunctionInput,
-        CronPreview,
-        CronRun,
-        ScheduledFunction,
-        UpdateScheduledFunctionInput,
-    )
-    from moorage.client.models.webhooks import Received
-
-__all__ = [
-    "Account",
-    "AccountInput",
-    "ActivityActor",
-    "ActivityOut",
-    "ActivityTarget",
-    "ActivityToken",
-    "AddCustomDomainInput",
-    "AlertDeleted",
-    "AlertDelivery",
-    "AlertNotifications",
-    "AlertOut",
-    "AlertTest",
-    "AnalyticsBucket",
-    "AnalyticsTotals",
-    "AppLogLine",
-    "AppLogLines",
-    "AutoInput",
-    "AutoScaling",
-    "AutoScalingInput",
-    "BackupConfig",
-    "BackupItem",
-    "BeginSignInInput",
-    "BegunSignIn",
-    "BillingStatus",
-    "BucketOut",
-    "BuildLogs",
-    "CertificateStatus",
-    "ChangeTierInput",
-    "CommandResult",
-    "ConnectInstallationInput",
-    "ConnectionDetails",
-    "ContainerInput",
-    "CreateAlertInput",
-    "CreateCronjobInput",
-    "CreateDatabaseInput",
-    "CreateFunctionForm",
-    "CreateMonitorInput",
-    "CreateProjectInput",
-    "CreateProjectResult",
-    "CreateScheduledFunctionInput",
-    "CreateTokenInput",
-    "CreatedToken",
-    "CronPreview",
-    "CronRun",
-    "CronjobDetail",
-    "CronjobExecution",
-    "CronjobListItem",
-    "CronjobMutationResult",
-    "CursorPage",
-    "CustomDomain",
-    "DatabaseBackups",
-    "DatabaseConnectionStrings",
-    "DatabaseContainer",
-    "DatabaseCredentials",
-    "DatabaseDetail",
-    "DatabaseEngineMetricsPoint",
-    "DatabaseEngineMetricsSummary",
-    "DatabaseEngineMetricsTimeseries",
-    "DatabaseExtension",
-    "DatabaseExtensions",
-    "DatabaseListItem",
-    "DatabaseMetrics",
-    "DatabaseQueryColumn",
-    "DatabaseQueryInput",
-    "DatabaseQueryResult",
-    "DatabaseTable",
-    "DatabaseTableColumn",
-    "DatabaseTableDetail",
-    "DatabaseTableIndex",
-    "DatabaseTables",
-    "Deleted",
-    "DeletedProject",
-    "DemoLogin",
-    "DeployInput",
-    "DeploymentActor",
-    "DeploymentOut",
-    "DeploymentRef",
-    "DeploymentStarted",
-    "DeploymentStatusInfo",
-    "DisabledChannels",
-    "DnsRecord",
-    "DomainDeleted",
-    "DomainStatus",
-    "Done",
-    "EnvOut",
-    "EnvVar",
-    "ExchangeCodeInput",
-    "ExchangedCode",
-    "ExecutionLogs",
-    "FunctionDetail",
-    "FunctionEnvVar",
-    "FunctionFile",
-    "FunctionFiles",
-    "FunctionInvocation",
-    "FunctionListItem",
-    "FunctionMetrics",
-    "FunctionRollbackInput",
-    "FunctionSecretUpsert",
-    "FunctionToken",
-    "FunctionVersion",
-    "HeaderInput",
-    "HeaderOut",
-    "HeaderRule",
-    "HeaderRuleInput",
-    "Health",
-    "HeartbeatOut",
-    "IncidentOut",
-    "InstallationOut",
-    "InvitationInput",
-    "InvitationOut",
-    "InvokeFunctionInput",
-    "InvokeFunctionResult",
-    "LatestDeployment",
-    "Limits",
-    "LogLine",
-    "LoginResult",
-    "LoginUser",
-    "MachineDisk",
-    "MachineMemory",
-    "MarkedRead",
-    "Me",
-    "MemberInput",
-    "MemberOut",
-    "MetricsItem",
-    "MetricsTotals",
-    "MonitorAggregate",
-    "MonitorDeleted",
-    "MonitorOut",
-    "MonitorSsl",
-    "MyOrganization",
-    "NameAvailability",
-    "NotificationOut",
-    "NotificationsInput",
-    "ObservedOut",
-    "OperatorDisk",
-    "OperatorJob",
-    "OperatorMachine",
-    "OperatorOrganization",
-    "OperatorOrganizationDetail",
-    "OperatorProcess",
-    "OperatorQueue",
-    "OperatorQueues",
-    "OperatorUser",
-    "OrganizationInput",
-    "OrganizationOut",
-    "Page",
-    "PreviewOut",
-    "ProjectAnalytics",
-    "ProjectDetail",
-    "ProjectListItem",
-    "ProjectMetrics",
-    "Received",
-    "RedirectRule",
-    "RedirectRuleInput",
-    "RenameInput",
-    "RepositoryItem",
-    "RestoreDatabaseInput",
-    "RevealInput",
-    "RevealedSecret",
-    "RevokedSession",
-    "RollbackInput",
-    "RunCommandInput",
-    "RunStats",
-    "ScheduledFunction",
-    "SecretName",
-    "SecretUpsert",
-    "ServerDetails",
-    "SessionOut",
-    "SetHeadersInput",
-    "SetRedirectsInput",
-    "SetupBegun",
-    "SetupInput",
-    "SignInMethods",
-    "SignInProvider",
-    "SocialLoginInput",
-    "SomeNotificationsInput",
-    "StaticInput",
-    "SwapOut",
-    "TierDetail",
-    "TierInput",
-    "TierOut",
-    "ToggleInput",
-    "TokenItem",
-    "TopPath",
-    "TopReferrer",
-    "TriedHeader",
-    "TriedRedirect",
-    "TriedRules",
-    "TriggerCronjobResult",
-    "TryRulesInput",
-    "UpdateAlertInput",
-    "UpdateBackupsInput",
-    "UpdateCronjobInput",
-    "UpdateFunctionInput",
-    "UpdateMonitorInput",
-    "UpdateOrganizationInput",
-    "UpdateProjectInput",
-    "UpdateScheduledFunctionInput",
-    "UpdateTenantInput",
-    "UpdateUserInput",
-    "UploadForm",
-    "UploadResult",
-    "Usage",
-    "Used",
-    "WebhookSecret",
-    "Whoami",
-]
-
+    from moorage.client.model import CursorPage as CursorPage
+    from moorage.client.model import Page as Page
+    from moorage.client.models.cronjobs import BuildLogs as BuildLogs
+    from moorage.client.models.cronjobs import CreateCronjobInput as CreateCronjobInput
+    from moorage.client.models.cronjobs import CronjobDetail as CronjobDetail
+    from moorage.client.models.cronjobs import CronjobExecution as CronjobExecution
+    from moorage.client.models.cronjobs import CronjobListItem as CronjobListItem
+    from moorage.client.models.cronjobs import CronjobMutationResult as CronjobMutationResult
+    from moorage.client.models.cronjobs import ExecutionLogs as ExecutionLogs
+    from moorage.client.models.cronjobs import LogLine as LogLine
+    from moorage.client.models.cronjobs import RunStats as RunStats
+    from moorage.client.models.cronjobs import TriggerCronjobResult as TriggerCronjobResult
+    from moorage.client.models.cronjobs import UpdateCronjobInput as UpdateCronjobInput
+    from moorage.client.models.databases import BackupConfig as BackupConfig
+    from moorage.client.models.databases import BackupItem as BackupItem
+    from moorage.client.models.databases import ChangeTierInput as ChangeTierInput
+    from moorage.client.models.databases import ConnectionDetails as ConnectionDetails
+    from moorage.client.models.databases import CreateDatabaseInput as CreateDatabaseInput
+    from moorage.client.models.databases import DatabaseBackups as DatabaseBackups
+    from moorage.client.models.databases import DatabaseConnectionStrings as DatabaseConnectionStrings
+    from moorage.client.models.databases import DatabaseContainer as DatabaseContainer
+    from moorage.client.models.databases import DatabaseCredentials as DatabaseCredentials
+    from moorage.client.models.databases import DatabaseDetail as DatabaseDetail
+    from moorage.client.models.databases import DatabaseEngineMetricsPoint as DatabaseEngineMetricsPoint
+    from moorage.client.models.databases import DatabaseEngineMetricsSummary as DatabaseEngineMetricsSummary
+    from moorage.client.models.databases import DatabaseEngineMetricsTimeseries as DatabaseEngineMetricsTimeseries
+    from moorage.client.models.databases import DatabaseExtension as DatabaseExtension
+    from moorage.client.models.databases import DatabaseExtensions as DatabaseExtensions
+    from moorage.client.models.databases import DatabaseListItem as DatabaseListItem
+    from moorage.client.models.databases import DatabaseMetrics as DatabaseMetrics
+    from moorage.client.models.databases import DatabaseQueryColumn as DatabaseQueryColumn
+    from moorage.client.models.databases import DatabaseQueryInput as DatabaseQueryInput
+    from moorage.client.models.databases import DatabaseQueryResult as DatabaseQueryResult
+    from moorage.client.models.databases import DatabaseTable as DatabaseTable
+    from moorage.client.models.databases import DatabaseTableColumn as DatabaseTableColumn
+    from moorage.client.models.databases import DatabaseTableDetail as DatabaseTableDetail
+    from moorage.client.models.databases import DatabaseTableIndex as DatabaseTableIndex
+    from moorage.client.models.databases import DatabaseTables as DatabaseTables
+    from moorage.client.models.databases import Deleted as Deleted
+    from moorage.client.models.databases import Done as Done
+    from moorage.client.models.databases import RestoreDatabaseInput as RestoreDatabaseInput
+    from moorage.client.models.databases import ServerDetails as ServerDetails
+    from moorage.client.models.databases import UpdateBackupsInput as UpdateBackupsInput
+    from moorage.client.models.deployments import DeployInput as DeployInput
+    from moorage.client.models.deployments import DeploymentActor as DeploymentActor
+    from moorage.client.models.deployments import DeploymentOut as DeploymentOut
+    from moorage.client.models.deployments import DeploymentRef as DeploymentRef
+    from moorage.client.models.deployments import DeploymentStarted as DeploymentStarted
+    from moorage.client.models.deployments import DeploymentStatusInfo as DeploymentStatusInfo
+    from moorage.client.models.deployments import PreviewOut as PreviewOut
+    from moorage.client.models.deployments import RollbackInput as RollbackInput
+    from moorage.client.models.deployments import SwapOut as SwapOut
+    from moorage.client.models.domains import AddCustomDomainInput as AddCustomDomainInput
+    from moorage.client.models.domains import CertificateStatus as CertificateStatus
+    from moorage.client.models.domains import CustomDomain as CustomDomain
+    from moorage.client.models.domains import DnsRecord as DnsRecord
+    from moorage.client.models.domains import DomainDeleted as DomainDeleted
+    from moorage.client.models.domains import DomainStatus as DomainStatus
+    from moorage.client.models.functions import CreateFunctionForm as CreateFunctionForm
+    from moorage.client.models.functions import EnvOut as EnvOut
+    from moorage.client.models.functions import FunctionDetail as FunctionDetail
+    from moorage.client.models.functions import FunctionEnvVar as FunctionEnvVar
+    from moorage.client.models.functions import FunctionFile as FunctionFile
+    from moorage.client.models.functions import FunctionFiles as FunctionFiles
+    from moorage.client.models.functions import FunctionInvocation as FunctionInvocation
+    from moorage.client.models.functions import FunctionListItem as FunctionListItem
+    from moorage.client.models.functions import FunctionMetrics as FunctionMetrics
+    from moorage.client.models.functions import FunctionRollbackInput as FunctionRollbackInput
+    from moorage.client.models.functions import FunctionSecretUpsert as FunctionSecretUpsert
+    from moorage.client.models.functions import FunctionToken as FunctionToken
+    from moorage.client.models.functions import FunctionVersion as FunctionVersion
+    from moorage.client.models.functions import InvokeFunctionInput as InvokeFunctionInput
+    from moorage.client.models.functions import InvokeFunctionResult as InvokeFunctionResult
+    from moorage.client.models.functions import RevealedSecret as RevealedSecret
+    from moorage.client.models.functions import RevealInput as RevealInput
+    from moorage.client.models.functions import SecretName as SecretName
+    from moorage.client.models.functions import UpdateFunctionInput as UpdateFunctionInput
+    from moorage.client.models.github import ConnectInstallationInput as ConnectInstallationInput
+    from moorage.client.models.github import InstallationOut as InstallationOut
+    from moorage.client.models.github import SetupBegun as SetupBegun
+    from moorage.client.models.identity import Account as Account
+    from moorage.client.models.identity import AccountInput as AccountInput
+    from moorage.client.models.identity import BeginSignInInput as BeginSignInInput
+    from moorage.client.models.identity import BegunSignIn as BegunSignIn
+    from moorage.client.models.identity import CreatedToken as CreatedToken
+    from moorage.client.models.identity import CreateTokenInput as CreateTokenInput
+    from moorage.client.models.identity import DemoLogin as DemoLogin
+    from moorage.client.models.identity import ExchangeCodeInput as ExchangeCodeInput
+    from moorage.client.models.identity import ExchangedCode as ExchangedCode
+    from moorage.client.models.identity import LoginResult as LoginResult
+    from moorage.client.models.identity import LoginUser as LoginUser
+    from moorage.client.models.identity import MarkedRead as MarkedRead
+    from moorage.client.models.identity import Me as Me
+    from moorage.client.models.identity import MyOrganization as MyOrganization
+    from moorage.client.models.identity import NotificationOut as NotificationOut
+    from moorage.client.models.identity import RevokedSession as RevokedSession
+    from moorage.client.models.identity import SessionOut as SessionOut
+    from moorage.client.models.identity import SetupInput as SetupInput
+    from moorage.client.models.identity import SignInMethods as SignInMethods
+    from moorage.client.models.identity import SignInProvider as SignInProvider
+    from moorage.client.models.identity import SocialLoginInput as SocialLoginInput
+    from moorage.client.models.identity import TokenItem as TokenItem
+    from moorage.client.models.identity import Whoami as Whoami
+    from moorage.client.models.monitors import AlertDeleted as AlertDeleted
+    from moorage.client.models.monitors import AlertDelivery as AlertDelivery
+    from moorage.client.models.monitors import AlertNotifications as AlertNotifications
+    from moorage.client.models.monitors import AlertOut as AlertOut
+    from moorage.client.models.monitors import AlertTest as AlertTest
+    from moorage.client.models.monitors import BucketOut as BucketOut
+    from moorage.client.models.monitors import CreateAlertInput as CreateAlertInput
+    from moorage.client.models.monitors import CreateMonitorInput as CreateMonitorInput
+    from moorage.client.models.monitors import DisabledChannels as DisabledChannels
+    from moorage.client.models.monitors import HeaderInput as HeaderInput
+    from moorage.client.models.monitors import HeaderOut as HeaderOut
+    from moorage.client.models.monitors import HeartbeatOut as HeartbeatOut
+    from moorage.client.models.monitors import IncidentOut as IncidentOut
+    from moorage.client.models.monitors import MonitorAggregate as MonitorAggregate
+    from moorage.client.models.monitors import MonitorDeleted as MonitorDeleted
+    from moorage.client.models.monitors import MonitorOut as MonitorOut
+    from moorage.client.models.monitors import MonitorSsl as MonitorSsl
+    from moorage.client.models.monitors import NotificationsInput as NotificationsInput
+    from moorage.client.models.monitors import ObservedOut as ObservedOut
+    from moorage.client.models.monitors import SomeNotificationsInput as SomeNotificationsInput
+    from moorage.client.models.monitors import UpdateAlertInput as UpdateAlertInput
+    from moorage.client.models.monitors import UpdateMonitorInput as UpdateMonitorInput
+    from moorage.client.models.operator import MachineDisk as MachineDisk
+    from moorage.client.models.operator import MachineMemory as MachineMemory
+    from moorage.client.models.operator import OperatorDisk as OperatorDisk
+    from moorage.client.models.operator import OperatorJob as OperatorJob
+    from moorage.client.models.operator import OperatorMachine as OperatorMachine
+    from moorage.client.models.operator import OperatorOrganization as OperatorOrganization
+    from moorage.client.models.operator import OperatorOrganizationDetail as OperatorOrganizationDetail
+    from moorage.client.models.operator import OperatorProcess as OperatorProcess
+    from moorage.client.models.operator import OperatorQueue as OperatorQueue
+    from moorage.client.models.operator import OperatorQueues as OperatorQueues
+    from moorage.client.models.operator import OperatorUser as OperatorUser
+    from moorage.client.models.operator import UpdateTenantInput as UpdateTenantInput
+    from moorage.client.models.operator import UpdateUserInput as UpdateUserInput
+    from moorage.client.models.organizations import ActivityActor as ActivityActor
+    from moorage.client.models.organizations import ActivityOut as ActivityOut
+    from moorage.client.models.organizations import ActivityTarget as ActivityTarget
+    from moorage.client.models.organizations import ActivityToken as ActivityToken
+    from moorage.client.models.organizations import BillingStatus as BillingStatus
+    from moorage.client.models.organizations import InvitationInput as InvitationInput
+    from moorage.client.models.organizations import InvitationOut as InvitationOut
+    from moorage.client.models.organizations import Limits as Limits
+    from moorage.client.models.organizations import MemberInput as MemberInput
+    from moorage.client.models.organizations import MemberOut as MemberOut
+    from moorage.client.models.organizations import OrganizationInput as OrganizationInput
+    from moorage.client.models.organizations import OrganizationOut as OrganizationOut
+    from moorage.client.models.organizations import TierOut as TierOut
+    from moorage.client.models.organizations import UpdateOrganizationInput as UpdateOrganizationInput
+    from moorage.client.models.organizations import Usage as Usage
+    from moorage.client.models.organizations import Used as Used
+    from moorage.client.models.organizations import WebhookSecret as WebhookSecret
+    from moorage.client.models.platform import Health as Health
+    from moorage.client.models.projects import AnalyticsBucket as AnalyticsBucket
+    from moorage.client.models.projects import AnalyticsTotals as AnalyticsTotals
+    from moorage.client.models.projects import AppLogLine as AppLogLine
+    from moorage.client.models.projects import AppLogLines as AppLogLines
+    from moorage.client.models.projects import AutoInput as AutoInput
+    from moorage.client.models.projects import AutoScaling as AutoScaling
+    from moorage.client.models.projects import AutoScalingInput as AutoScalingInput
+    from moorage.client.models.projects import CommandResult as CommandResult
+    from moorage.client.models.projects import ContainerInput as ContainerInput
+    from moorage.client.models.projects import CreateProjectInput as CreateProjectInput
+    from moorage.client.models.projects import CreateProjectResult as CreateProjectResult
+    from moorage.client.models.projects import DeletedProject as DeletedProject
+    from moorage.client.models.projects import EnvVar as EnvVar
+    from moorage.client.models.projects import LatestDeployment as LatestDeployment
+    from moorage.client.models.projects import MetricsItem as MetricsItem
+    from moorage.client.models.projects import MetricsTotals as MetricsTotals
+    from moorage.client.models.projects import NameAvailability as NameAvailability
+    from moorage.client.models.projects import ProjectAnalytics as ProjectAnalytics
+    from moorage.client.models.projects import ProjectDetail as ProjectDetail
+    from moorage.client.models.projects import ProjectListItem as ProjectListItem
+    from moorage.client.models.projects import ProjectMetrics as ProjectMetrics
+    from moorage.client.models.projects import RenameInput as RenameInput
+    from moorage.client.models.projects import RepositoryItem as RepositoryItem
+    from moorage.client.models.projects import RunCommandInput as RunCommandInput
+    from moorage.client.models.projects import SecretUpsert as SecretUpsert
+    from moorage.client.models.projects import StaticInput as StaticInput
+    from moorage.client.models.projects import TierDetail as TierDetail
+    from moorage.client.models.projects import TierInput as TierInput
+    from moorage.client.models.projects import ToggleInput as ToggleInput
+    from moorage.client.models.projects import TopPath as TopPath
+    from moorage.client.models.projects import TopReferrer as TopReferrer
+    from moorage.client.models.projects import UpdateProjectInput as UpdateProjectInput
+    from moorage.client.models.projects import UploadForm as UploadForm
+    from moorage.client.models.projects import UploadResult as UploadResult
+    from moorage.client.models.rules import HeaderRule as HeaderRule
+    from moorage.client.models.rules import HeaderRuleInput as HeaderRuleInput
+    from moorage.client.models.rules import RedirectRule as RedirectRule
+    from moorage.client.models.rules import RedirectRuleInput as RedirectRuleInput
+    from moorage.client.models.rules import SetHeadersInput as SetHeadersInput
+    from moorage.client.models.rules import SetRedirectsInput as SetRedirectsInput
+    from moorage.client.models.rules import TriedHeader as TriedHeader
+    from moorage.client.models.rules import TriedRedirect as TriedRedirect
+    from moorage.client.models.rules import TriedRules as TriedRules
+    from moorage.client.models.rules import TryRulesInput as TryRulesInput
+    from moorage.client.models.schedules import CreateScheduledFunctionInput as CreateScheduledFunctionInput
+    from moorage.client.models.schedules import CronPreview as CronPreview
+    from moorage.client.models.schedules import CronRun as CronRun
+    from moorage.client.models.schedules import ScheduledFunction as ScheduledFunction
+    from moorage.client.models.schedules import UpdateScheduledFunctionInput as UpdateScheduledFunctionInput
+    from moorage.client.models.webhooks import Received as Received
 _HOMES = {
     "Account": "moorage.client.models.identity",
     "AccountInput": "moorage.client.models.identity",
