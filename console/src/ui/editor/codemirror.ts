@@ -64,6 +64,7 @@ function languageOf(name: string): Extension {
 
 export function openEditor(parent: HTMLElement, options: EditorOptions): OpenEditor {
   const save = { key: "Mod-s", preventDefault: true, run: () => (options.onSave(), true) };
+  let isSetting = false;
   const view = new EditorView({
     parent,
     state: EditorState.create({
@@ -76,7 +77,7 @@ export function openEditor(parent: HTMLElement, options: EditorOptions): OpenEdi
         EditorView.contentAttributes.of({ "aria-label": options.label }),
         EditorState.readOnly.of(options.isReadOnly),
         EditorView.updateListener.of((update) => {
-          if (update.docChanged) options.onChange(update.state.doc.toString());
+          if (update.docChanged && !isSetting) options.onChange(update.state.doc.toString());
         }),
       ],
     }),
@@ -86,7 +87,10 @@ export function openEditor(parent: HTMLElement, options: EditorOptions): OpenEdi
   return {
     set: (value) => {
       const now = view.state.doc.toString();
-      if (value !== now) view.dispatch({ changes: { from: 0, to: now.length, insert: value } });
+      if (value === now) return;
+      isSetting = true;
+      view.dispatch({ changes: { from: 0, to: now.length, insert: value } });
+      isSetting = false;
     },
     close: () => view.destroy(),
   };

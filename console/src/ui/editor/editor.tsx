@@ -85,6 +85,7 @@ function Code({ name, label, value, isReadOnly, onChange, onSave }: CodeProps) {
   const handlers = useRef({ onChange, onSave });
   handlers.current = { onChange, onSave };
   const [isReady, setReady] = useState(false);
+  const told = useRef<string[]>([]); // texts that were reported, and have not come back as `value`
   useEffect(() => {
     let isGone = false;
     void import("./codemirror").then(({ openEditor }) => {
@@ -94,7 +95,10 @@ function Code({ name, label, value, isReadOnly, onChange, onSave }: CodeProps) {
         label,
         value,
         isReadOnly,
-        onChange: (next) => handlers.current.onChange(next),
+        onChange: (next) => {
+          told.current.push(next);
+          handlers.current.onChange(next);
+        },
         onSave: () => handlers.current.onSave?.(),
       });
       setReady(true);
@@ -104,7 +108,12 @@ function Code({ name, label, value, isReadOnly, onChange, onSave }: CodeProps) {
       opened.current?.close();
     };
   }, []);
-  useEffect(() => opened.current?.set(value), [value]);
+  useEffect(() => {
+    // Who types faster than the page is drawn must not get an earlier text back.
+    const at = told.current.lastIndexOf(value);
+    told.current = told.current.slice(at + 1);
+    if (at < 0) opened.current?.set(value);
+  }, [value]);
   return (
     <div class="editor-code" ref={box}>
       {!isReady && (
