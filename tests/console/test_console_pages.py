@@ -28,7 +28,7 @@ def test_deep_links_open_their_pages_and_survive_a_reload(visit: Visit) -> None:
         assert visit.page.evaluate("location.pathname") == path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_nobody_is_locked_out_of_a_page(console: Console, scheme: Scheme) -> None:
     with console.visit(scheme=scheme) as visit:
         visit.open("/")

@@ -164,7 +164,7 @@ def test_a_cronjob_is_created_paused_and_deleted(console: Console, visit: Visit)
 
 
 @pytest.mark.usefixtures("functions")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_nobody_is_locked_out_of_a_function(console: Console, scheme: Scheme) -> None:
     tabs = ("", "/test", "/invocations", "/metrics", "/versions", "/versions/1..2", "/environment", "/settings")
     with console.visit(scheme=scheme) as visit:

@@ -130,7 +130,7 @@ def test_a_member_sees_why_tokens_are_closed(visit: Visit) -> None:
     expect(visit.page.get_by_role("button", name="Create token")).to_have_attribute("aria-disabled", "true")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_nobody_is_locked_out_of_the_organization(console: Console, scheme: Scheme) -> None:
     barriers = {}
     with console.visit(scheme=scheme) as visit:

@@ -231,7 +231,7 @@ def test_settings_are_saved_and_wrong_ones_are_marked(console: Console, visit: V
     assert call(console, "GET", f"/v1/projects/{app}")["healthCheckPath"] == "/ready"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_nobody_is_locked_out_of_a_tab(console: Console, app: str, scheme: Scheme) -> None:
     name = make_site(console, "barrier-site")
     call(console, "POST", f"/v1/projects/{name}/domains", {"domain": f"{scheme}.barrier-example.com"})

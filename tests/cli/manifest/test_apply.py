@@ -141,6 +141,7 @@ def test_the_order_of_redirects_is_applied(shell: Shell, folder: Path, project: 
     assert [each.source for each in shell.client.rules.list_redirects(project)] == ["/a", "/*"]
 
 
+@pytest.mark.deep
 def test_monitors_and_alerts_are_applied_changed_and_pruned(shell: Shell, folder: Path, project: str) -> None:
     text = f"""
         [project]
@@ -188,6 +189,7 @@ def test_monitors_and_alerts_are_applied_changed_and_pruned(shell: Shell, folder
     assert [each for each in shell.client.monitors.list() if each.name == f"{project}-home"] == []
 
 
+@pytest.mark.deep
 def test_schedules_are_applied_and_removed_by_name_only(shell: Shell, folder: Path) -> None:
     function, other, name = new_name("fn"), new_name("other"), new_name("nightly")
     code = zip_of({"main.js": "exports.main = () => ({})", "package.json": '{"main": "main.js"}'})
@@ -220,6 +222,7 @@ def test_schedules_are_applied_and_removed_by_name_only(shell: Shell, folder: Pa
     assert {each.name for each in shell.client.schedules.list()} & {name, other} == {other}
 
 
+@pytest.mark.deep
 def test_cronjobs_are_applied_changed_and_removed(shell: Shell, folder: Path) -> None:
     name = new_name("report")
     text = f"""
@@ -242,6 +245,7 @@ def test_cronjobs_are_applied_changed_and_removed(shell: Shell, folder: Path) ->
     assert [each.value for each in detail.env] == ["slow"]
 
 
+@pytest.mark.deep
 def test_a_database_is_linked_changed_and_deleted_only_with_its_name(shell: Shell, folder: Path, project: str) -> None:
     name = f"{project}-db"
     text = f"""
@@ -356,6 +360,7 @@ def test_diff_has_colours_on_a_terminal_and_a_code_for_scripts(shell: Shell, fol
     assert shell("diff", folder, "--exit-code").returncode == 0
 
 
+@pytest.mark.deep
 def test_a_project_of_a_repository_is_created_with_everything_that_belongs_to_it(
     shell: Shell, folder: Path, tmp_path: Path
 ) -> None:
