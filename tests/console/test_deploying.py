@@ -40,6 +40,7 @@ def test_an_archive_is_live_and_its_log_can_be_read(console: Console, visit: Vis
     visit.settle("/projects/new")
     visit.page.locator("input[accept='.zip']").set_input_files(archive)
     visit.page.get_by_role("button", name="Deploy").click()
+    expect(visit.page.get_by_role("link", name="Open the site")).to_be_visible()
     visit.page.get_by_role("link", name="Open the project").click()
 
     expect(visit.page.get_by_role("heading", name="jetty")).to_be_visible()

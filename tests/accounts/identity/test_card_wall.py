@@ -29,6 +29,7 @@ OPEN = (
     "/v1/sessions",
     "/v1/tiers",
     "/v1/cron",
+    "/v1/operator",  # 404 for everyone else
     "/v1/openapi.json",
 )
 

@@ -138,13 +138,13 @@ function Progress({ uploaded, onAgain }: { uploaded: Uploaded; onAgain: () => vo
         <Status of={status === "failed" ? "failed" : "deploying"} word={status === "failed" ? undefined : text.home.publishing} />
       )}
       {status === "failed" && <Notice kind="bad">{text.status.failed}</Notice>}
-      <DeploymentLog uuid={uploaded.uploadId} onDone={() => setDone(true)} />
       <div class="row wrap">
         <ButtonLink href={`/projects/${uploaded.name}`}>{text.home.openProject}</ButtonLink>
         <Button kind="quiet" onClick={onAgain}>
           {text.home.another}
         </Button>
       </div>
+      <DeploymentLog uuid={uploaded.uploadId} onDone={() => setDone(true)} />
     </div>
   );
 }
