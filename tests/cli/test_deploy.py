@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.live import Shell
+from tests.mounts import own_mounts
 
 pytestmark = pytest.mark.xdist_group("cli-live")
 
@@ -199,14 +200,23 @@ def test_two_gigabytes_are_refused_before_anything_is_sent(shell: Shell, is_git:
     assert ".moorageignore" in done.stderr
 
 
-def test_a_full_disk_while_packing_is_named(shell: Shell) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("is_git", [False, True], ids=["zip", "git"])
+def test_a_full_disk_while_packing_is_named(shell: Shell, is_git: bool) -> None:
     folder = write(shell.home / "no-room", index_html="page")
-
-    done = shell("deploy", folder, XDG_CACHE_HOME="/dev/full")
+    (folder / "noise.bin").write_bytes(os.urandom(4 * 2**20))  # cannot be compressed
+    if is_git:
+        git(folder, "init", "-q", "-b", "main")
+    small = shell.home / "small"
+    small.mkdir()
+    with own_mounts():
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], check=True)
+        done = shell("deploy", folder, XDG_CACHE_HOME=str(small))
 
     assert done.returncode != 0
+    assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "/dev/full" in done.stderr
+    assert shell.client.projects.check_name(name="no-room").available
 
 
 def test_a_name_that_is_taken_is_answered_with_a_free_one(shell: Shell) -> None:
