@@ -103,7 +103,7 @@ def environment(settings: Settings) -> dict[str, str]:
     # Little of Caddy's memory lives long: fewer garbage collections cost some megabytes under load, and save a request
     # more than our routes cost. The soft limit leaves room for the rules of thousands of hosts: with a limit below the
     # size of such a configuration, Go would collect garbage all the time.
-    tuning = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
+    tuning = {"GOGC": "300", "GOMEMLIMIT": "256MiB"}
     return env | tuning | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
 
 

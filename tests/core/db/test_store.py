@@ -12,7 +12,7 @@ from sqlalchemy import Boolean, Column, select
 from moorage.accounts.identity.tables import platform_fact
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
 from moorage.core.db.schema import id_column, metadata, table, text
-from moorage.core.db.sqlite import SqliteDatabase
+from moorage.core.db.sqlite import MAX_KEPT_RESULTS, SqliteDatabase
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, UniqueClash
 from moorage.core.env import Env
@@ -23,6 +23,7 @@ _f = platform_fact.c
 ADD: Query[int] = Query(platform_fact.insert().returning(_f.id), scalar, sets=("name", "value", "updated_at"))
 ADD_ONCE: Query[int] = Query(insert_or_ignore(platform_fact), scalar, sets=("name", "value", "updated_at"))
 NAMES: Query[str] = Query(select(_f.name).order_by(_f.id), scalar)
+VALUE: Query[str] = Query(select(_f.value).where(_f.name == arg("name")), scalar)
 
 
 def add(tx: Tx, name: str) -> int:
@@ -217,6 +218,42 @@ async def test_reads_of_one_turn_see_one_moment_and_the_next_turn_sees_what_was_
     next_turn = db.peek_now(lambda tx: tx.all(NAMES))
 
     assert (before, same_turn, next_turn) == ([], [], ["a"])
+    db.close()
+
+
+async def test_kept_results_end_with_the_next_commit_of_any_connection(
+    sqlite_template: Path, env: Env, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    db = SqliteDatabase(path, env)
+    read_values: list[str | None] = []
+
+    async def peek_twice() -> None:
+        for _ in range(2):
+            read_values.append(db.peek_now(lambda tx: tx.find(VALUE, name="a")))
+            await asyncio.sleep(0)
+
+    await peek_twice()
+    await db.write(lambda tx: add(tx, "a"))
+    await peek_twice()
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE platform_fact SET value = 'y'")
+    await peek_twice()
+
+    assert read_values == [None, None, "x", "x", "y", "y"]
+    db.close()
+
+
+async def test_the_number_of_kept_results_is_bounded(sqlite_template: Path, env: Env, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    db = SqliteDatabase(path, env)
+
+    for number in range(MAX_KEPT_RESULTS * 2):
+        db.peek_now(lambda tx, number=number: tx.find(VALUE, name=f"n{number}"))  # type: ignore[misc]
+
+    assert len(db._inline._results) <= MAX_KEPT_RESULTS
     db.close()
 
 

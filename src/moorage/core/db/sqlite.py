@@ -29,6 +29,8 @@ T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 MAX_GROUP_UNITS = 64  # Larger groups did not shorten the wait per unit when measured with 64 clients.
 READER_THREADS = 2
+MAX_KEPT_RESULTS = 1024  # About 1 MB.
+MAX_KEPT_ROWS = 2
 FULL_DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)  # The latter: the WAL index cannot grow.
 
 
@@ -91,6 +93,42 @@ class SqliteDriver:
         self.connection.execute("RELEASE inner_unit")
 
 
+class SnapshotDriver(SqliteDriver):
+    """Reads within the event loop; keeps results until any connection commits a change.
+
+    Nearly every request looks up its credential, and most look-ups are repeated before the next commit.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._results: dict[tuple[str, Bound], list[tuple[Any, ...]]] = {}
+        self._version = 0  # of the database file, as this connection sees it
+
+    def begin(self) -> None:
+        """Begin a snapshot, and drop the results if it differs from the last one."""
+        self.connection.execute("BEGIN")
+        ((version,),) = self._cursor.execute("PRAGMA data_version").fetchall()
+        if version != self._version:
+            self._results.clear()
+            self._version = version
+
+    def end(self) -> None:
+        self.connection.execute("COMMIT")
+
+    def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
+        if type(params) is not tuple:
+            return super().rows(sql, params)
+        key = (sql, params)
+        found = self._results.get(key)
+        if found is None:
+            found = super().rows(sql, params)
+            if len(found) <= MAX_KEPT_ROWS:
+                if len(self._results) >= MAX_KEPT_RESULTS:
+                    self._results.clear()
+                self._results[key] = found
+        return found
+
+
 def _to_disk_full(error: BaseException) -> BaseException:
     """Return DiskFull for an error of a full disk, and any other error unchanged."""
     code = error.sqlite_errorcode if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode") else None
@@ -138,7 +176,7 @@ class SqliteDatabase:
         self._group = group
         self._queue: SimpleQueue[_PendingUnit | None] = SimpleQueue()
         self._writer_connection = connect(path)
-        self._inline = SqliteDriver(connect(path, read_only=True))
+        self._inline = SnapshotDriver(connect(path, read_only=True))
         self._is_peeking = False
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
@@ -166,14 +204,14 @@ class SqliteDatabase:
         """
         if not self._is_peeking:
             asyncio.get_running_loop().call_soon(self._end_peek)
-            self._inline.connection.execute("BEGIN")
+            self._inline.begin()
             self._is_peeking = True
         return unit(Tx(self._inline, self.env, self.env.clock.now()))
 
     def _end_peek(self) -> None:
         if self._is_peeking:
             self._is_peeking = False
-            self._inline.connection.execute("COMMIT")
+            self._inline.end()
 
     def close(self) -> None:
         self._is_peeking = False
