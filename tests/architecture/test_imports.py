@@ -10,8 +10,8 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 # From the bottom up. Packages on one line do not import each other, unless BESIDE says so.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
-    ("client",),
     ("core.kit", "core.hooks", "core.validated", "errors"),
+    ("client",),
     ("core.net",),
     ("core.disk", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.shim"),

@@ -41,6 +41,22 @@ def test_a_program_is_started_with_a_list_and_never_with_a_text() -> None:
     assert wrong == []
 
 
+def test_typed_json_is_decoded_by_the_module_that_is_safe_in_threads() -> None:
+    """Only `core.kit.decoding` describes types to msgspec: two threads at once would end the process."""
+    wrong = []
+    for path in modules():
+        if name_of(path) == "moorage.core.kit.decoding":
+            continue
+        for call in calls(path):
+            name = ast.unparse(call.func)
+            has_type = bool(call.args[1:]) or any(keyword.arg == "type" for keyword in call.keywords)
+            is_typed = (name == "msgspec.json.decode" and has_type) or (name == "msgspec.json.Decoder" and call.args)
+            if is_typed or name == "msgspec.convert":
+                wrong.append(f"{path.relative_to(SRC)}:{call.lineno} {name}")
+
+    assert wrong == []
+
+
 def test_every_function_that_takes_a_transaction_takes_the_organization_or_says_why_not() -> None:
     """Route handlers and job handlers are given theirs by the caller and the payload."""
     wrong = []

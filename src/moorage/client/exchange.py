@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import msgspec
 
 from moorage import __version__
 from moorage.client.errors import BY_CODE, ApiError, Internal, UnexpectedAnswer
+from moorage.core.kit import decoding
 
 T = TypeVar("T")
 
@@ -99,19 +101,17 @@ class _Failure(msgspec.Struct):
     error: _Problem
 
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+@functools.cache
+def _envelope_of(kind: Any) -> Any:
+    return Answer[kind]
 
 
 def decode(content: bytes, kind: Any, *, has_envelope: bool) -> Any:
     """Decode a successful answer; `kind` is None where the answer has no data."""
     if kind is None:
         return None
-    decoder = _decoders.get((kind, has_envelope))
-    if decoder is None:
-        decoder = msgspec.json.Decoder(Answer[kind] if has_envelope else kind)
-        _decoders[kind, has_envelope] = decoder
     try:
-        document = decoder.decode(content)
+        document = decoding.decode(content, _envelope_of(kind) if has_envelope else kind)
     except msgspec.DecodeError as error:
         raise UnexpectedAnswer(
             f"cannot read the answer of the platform ({error}); client {__version__} and platform may differ in version"
@@ -122,7 +122,7 @@ def decode(content: bytes, kind: Any, *, has_envelope: bool) -> Any:
 def to_error(status: int, content: bytes, trace_id: str) -> ApiError:
     """Return the exception for a failed answer; also for one that a proxy wrote."""
     try:
-        problem = msgspec.json.decode(content, type=_Failure).error
+        problem = decoding.decode(content, _Failure).error
     except msgspec.DecodeError:
         text = content[:200].decode("utf-8", "replace").strip()
         return Internal(status, f"the server answered {status}{f': {text}' if text else ''}", {}, trace_id)

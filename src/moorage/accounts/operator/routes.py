@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from moorage.accounts.identity import users
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.operators import commands
@@ -38,6 +36,7 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
 from moorage.core.jobs import queues
 from moorage.core.jobs.queues import FailingJob
+from moorage.core.kit.decoding import decode
 from moorage.errors import Conflict
 
 
@@ -121,7 +120,7 @@ def _add_jobs(router: Router, handlers: RegisteredHandlers) -> None:
         def undo() -> None:
             assert handler is not None
             assert handler.on_failure is not None
-            handler.on_failure(tx, msgspec.json.decode(job.payload, type=handler.payload))
+            handler.on_failure(tx, decode(job.payload, handler.payload))
 
         queues.discard(tx, job, undo if handlers.has_undo(job) else None, "an operator discarded it")
         operator_role.record(tx, caller.as_actor, "job.discarded", _target(job))

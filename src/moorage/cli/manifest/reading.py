@@ -15,6 +15,7 @@ from moorage.cli.manifest import lines
 from moorage.cli.manifest.fields import Field, Shape
 from moorage.cli.manifest.lines import Lines
 from moorage.cli.manifest.resources import BY_SECTION, PROJECT, REMOVABLE, SECTIONS, Resource
+from moorage.core.kit.decoding import convert
 
 FILE_NAME = "moorage.toml"
 MAX_BYTES = 1_000_000
@@ -203,7 +204,7 @@ def problem_of(field: Field, value: Any) -> str | None:
     if field.shape is Shape.TABLE:
         return f"should be a table, not {_toml(value)}"
     try:
-        msgspec.convert(value, field.kind, strict=True)
+        convert(value, field.kind, strict=True)
     except msgspec.ValidationError:
         return f"should be {words_of(field.kind)}, not {_toml(value)}"
     return None

@@ -25,6 +25,7 @@ import msgspec
 
 from moorage.cli.output.terminal import note, plain, stop
 from moorage.cli.overview.opening import has_browser, show_page
+from moorage.core.kit.decoding import decode
 
 SCOPE: Final = "openid email profile"
 CALLBACK_PATH: Final = "/callback"
@@ -95,7 +96,7 @@ def discover(issuer: str) -> Endpoints:
     """Return the endpoints of an issuer; they have to use https, or be on this machine."""
     try:
         response = httpx.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration", timeout=FETCH_TIMEOUT_S)
-        endpoints = msgspec.json.decode(response.content, type=Endpoints)
+        endpoints = decode(response.content, Endpoints)
     except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
         raise SignInFailed(f"the identity provider {issuer} does not answer as expected: {error}") from error
     if endpoints.issuer != issuer:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from moorage.core.http.models import Output, QueryInput, QueryInt
 from moorage.core.kit.crypto import sign, verify
+from moorage.core.kit.decoding import decode
 from moorage.errors import bad_field
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def read_cursor(key: bytes, place: str, cursor: str | None) -> list[Any] | None:
     try:
         if not cursor.isascii() or not verify_short(key, f"{place}|{body}".encode(), signature):
             raise ValueError("forged")
-        position = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=list)
+        position = decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), list)
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise bad_field("cursor", "is not a cursor of this list") from None
     return position

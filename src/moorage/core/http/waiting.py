@@ -18,6 +18,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import Answer
 from moorage.core.http.request import ClientGone, Request
+from moorage.core.kit.decoding import convert
 from moorage.errors import MoorageError
 
 # The interval grows from the first to the last: most databases run after 0.3 s, builds take many seconds.
@@ -48,7 +49,7 @@ def follow_finished(tx: Tx, caller: Any, answer: Any, path: Mapping[str, Any]) -
 def data_of(answer: Answer, kind: Any) -> Any:
     """Return the data of an encoded answer as the type that its route declares."""
     data = msgspec.json.decode(answer.body).get("data")
-    return None if data is None else msgspec.convert(data, kind)
+    return None if data is None else convert(data, kind)
 
 
 class Waiter:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from moorage.core.kit.decoding import decoder_of
+
 
 class _Named(Protocol):
     name: str
@@ -23,4 +25,4 @@ def env_text(env: Iterable[_Named]) -> str:
     return msgspec.json.encode([EnvOut(item.name, item.value) for item in env]).decode()
 
 
-read_env = msgspec.json.Decoder(list[EnvOut]).decode
+read_env = decoder_of(list[EnvOut]).decode

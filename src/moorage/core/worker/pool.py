@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from moorage.core import jobs
 from moorage.core.db.commits import Commits
 from moorage.core.db.scope import across_organizations
@@ -23,6 +21,7 @@ from moorage.core.db.tx import Tx, UniqueClash
 from moorage.core.jobs import Lane, tables
 from moorage.core.jobs.states import JobStatus
 from moorage.core.jobs.tables import JobRow
+from moorage.core.kit.decoding import decode
 from moorage.core.kit.ids import new_uuid
 from moorage.core.telemetry import Telemetry
 from moorage.core.telemetry.logs import trace
@@ -210,7 +209,7 @@ class Worker:
 
     async def _handle(self, job: JobRow, handler: Handler) -> None:
         assert handler.run is not None
-        payload = msgspec.json.decode(job.payload, type=handler.payload)
+        payload = decode(job.payload, handler.payload)
         if handler.is_async:
             await handler.run(Run(self.db, job, self.lease), payload)
             await self.db.write(lambda tx: self._end(tx, job, JobStatus.DONE))
@@ -240,7 +239,7 @@ class Worker:
     def _fail_unit(self, tx: Tx, job: JobRow, handler: Handler | None, why: str) -> None:
         hold(tx, job.id, self.lease)
         if handler is not None and handler.on_failure is not None:
-            handler.on_failure(tx, msgspec.json.decode(job.payload, type=handler.payload))
+            handler.on_failure(tx, decode(job.payload, handler.payload))
         self._end(tx, job, JobStatus.FAILED, why)
 
     async def _write_unless_lost(self, unit: Callable[[Tx], None]) -> None:

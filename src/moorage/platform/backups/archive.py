@@ -22,6 +22,7 @@ import msgspec
 
 from moorage import __version__
 from moorage.core.db.snapshots import STORE
+from moorage.core.kit.decoding import decode
 
 FOLDERS = ("store", "artifacts", "git", "databases", "volumes", "keys")
 MARKER = "instance"
@@ -138,7 +139,7 @@ def _read_manifest(tar: tarfile.TarFile) -> Manifest:
     if member is None or member.name != MANIFEST or member.type != tarfile.REGTYPE or member.size > MANIFEST_LIMIT:
         raise _Bad("it is not a Moorage backup")
     try:
-        manifest = msgspec.json.decode(_data(tar, member).read(), type=Manifest)
+        manifest = decode(_data(tar, member).read(), Manifest)
     except msgspec.DecodeError as error:
         raise _Bad(f"its manifest cannot be read by this version of Moorage, {__version__} ({error})") from None
     for name in (*manifest.files, *manifest.folders):

@@ -20,6 +20,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.jobs.corrections import Correction
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SKEW_MS, steady_ms, to_wire
+from moorage.core.kit.decoding import decode
 from moorage.core.telemetry import Telemetry
 from moorage.platform.clock import future_times
 
@@ -193,6 +194,6 @@ def boot_id() -> str:
 def _find_mark(tx: Tx) -> Mark | None:
     text = users.find_fact(tx, FACT)
     try:
-        return msgspec.json.decode(text, type=Mark) if text is not None else None
+        return decode(text, Mark) if text is not None else None
     except msgspec.MsgspecError:  # written by another version
         return None

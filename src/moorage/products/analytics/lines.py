@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from moorage.core.kit.decoding import decoder_of
+
 OWN_AGENT = "moorage-health/1"  # user agent of the platform's own health probes
 PATH_CHARS = 200
 HOST_CHARS = 253
@@ -47,7 +49,7 @@ class _Line(msgspec.Struct):
         return values[0] if logged_field is None else logged_field
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = decoder_of(_Line).decode
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
@@ -21,6 +19,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit import folders
 from moorage.core.kit.crypto import CannotDecrypt, sign
+from moorage.core.kit.decoding import decode
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
@@ -95,7 +94,7 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     is_fork = preview is not None and preview.is_fork
     env = {each.name: each.value for each in read_env(project.env)} | ({} if is_fork else hidden)
     linked = [address for each in tx.env.hooks.call(EGRESS, tx, org_id, project.id) for address in each]
-    plan = msgspec.json.decode(deployment.plan, type=Plan)
+    plan = decode(deployment.plan, Plan)
     release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
     made = {name: _made_value(tx.env.app_key, release.volume, name) for name in plan.keys if name not in env}
     return replace(release, env={**made, **env}, hidden=[*release.hidden, *made.values()])

@@ -16,6 +16,7 @@ from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
+from moorage.core.kit.decoding import decode
 from moorage.products.apps import tables
 from moorage.products.apps.states import REPLICA, ReplicaStatus
 from moorage.products.apps.tables import Candidate, LiveApp, Replica
@@ -40,7 +41,7 @@ class Bounds(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def bounds_of(auto_scaling: str | None) -> Bounds:
-    return msgspec.json.decode(auto_scaling, type=Bounds) if auto_scaling else Bounds()
+    return decode(auto_scaling, Bounds) if auto_scaling else Bounds()
 
 
 def wanted_replicas(replicas: int, auto_scaling: str | None) -> int:

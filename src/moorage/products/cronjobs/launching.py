@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.decoding import decode
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound
@@ -90,7 +89,7 @@ class Launcher:
         cronjob, build = inputs.cronjob, inputs.build
         if build is None or build.digest is None or build.plan is None:
             raise CannotStart(NOTHING_TO_RUN)
-        plan = msgspec.json.decode(build.plan, type=Plan)
+        plan = decode(build.plan, Plan)
         command = cronjob.command or cronjob.start_cmd or plan.start
         if not command:
             raise CannotStart("it has no command: set `command` or `startCmd`")

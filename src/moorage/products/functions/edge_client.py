@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from moorage.core.kit.decoding import decoder_of
 from moorage.core.net.http1 import ResponseError
 from moorage.core.net.local_http import LocalHttp, NotConnected, Reply
 from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimited
@@ -82,8 +83,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_read_outcome = msgspec.json.Decoder(Outcome).decode
-_read_health = msgspec.json.Decoder(Health).decode
+_read_outcome = decoder_of(Outcome).decode
+_read_health = decoder_of(Health).decode
 
 
 class EdgeClient:

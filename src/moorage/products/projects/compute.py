@@ -10,6 +10,7 @@ from moorage.accounts.plans import service as plans
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.service import Standing
 from moorage.core.db.tx import Tx
+from moorage.core.kit.decoding import decode
 from moorage.errors import QuotaExceeded, bad_field
 from moorage.products.projects.tables import Project
 
@@ -67,7 +68,7 @@ def lowered(project: Project) -> dict[str, Any]:
 
 
 def _replicas(auto_scaling: str | None) -> int:
-    scaling = msgspec.json.decode(auto_scaling, type=Replicas) if auto_scaling else Replicas()
+    scaling = decode(auto_scaling, Replicas) if auto_scaling else Replicas()
     return scaling.max_replicas if scaling.enabled else 1
 
 

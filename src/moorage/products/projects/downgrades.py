@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from moorage.accounts.identity import notifications
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.roles import Role
@@ -20,6 +18,7 @@ from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.kit.decoding import decode
 from moorage.products.projects import compute, service, tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.tables import Project
@@ -81,7 +80,7 @@ def _lower(tx: Tx, org_id: int, project: Project) -> None:
 def _restore(tx: Tx, org_id: int, project: Project) -> None:
     if project.paid_compute is None:
         return
-    before = msgspec.json.decode(project.paid_compute, type=dict[str, Any])
+    before = decode(project.paid_compute, dict[str, Any])
     service.set_columns(tx, org_id, project, before | {"paid_compute": None})
     audit.record(tx, org_id, THE_PLATFORM, "project.compute_restored", service.target_of(project), after=before)
     title = f"{project.name} has its former compute again"

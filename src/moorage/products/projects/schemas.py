@@ -13,6 +13,7 @@ from moorage.core.http.models import Input, Output, QueryInput, QueryInt, option
 from moorage.core.http.paging import CursorQuery
 from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.decoding import decoder_of
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.products.projects import service
 from moorage.products.projects.service import NewProject
@@ -334,7 +335,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
         )
 
 
-_read_scaling = msgspec.json.Decoder(AutoScaling).decode
+_read_scaling = decoder_of(AutoScaling).decode
 
 
 def _tier(key: str | None) -> TierDetail | None:

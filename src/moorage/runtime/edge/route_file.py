@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from moorage.core.kit.decoding import decode, decoder_of
 from moorage.runtime.edge.calls.function import AnyFunction, Function, Route
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 ROUTE_FILE = "edge-routes.json"
 _encode = msgspec.json.Encoder().encode
-_read_env = msgspec.json.Decoder(list[tuple[str, str]]).decode
+_read_env = decoder_of(list[tuple[str, str]]).decode
 
 
 class RouteFile:
@@ -48,7 +49,7 @@ class RouteFile:
         It must if variables are unencrypted, as in earlier releases, or encrypted with an old key. A route whose
         variables cannot be decrypted is skipped until the control process sends it.
         """
-        stored = msgspec.json.decode(self._path.read_bytes(), type=list[Route])
+        stored = decode(self._path.read_bytes(), list[Route])
         is_outdated = any(route.env or not self._is_current(route.sealed_env) for route in stored)
         return [route for route in map(self._decrypted, stored) if route is not None], is_outdated
 

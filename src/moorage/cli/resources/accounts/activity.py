@@ -18,6 +18,7 @@ from moorage.cli.output.terminal import is_terminal, paint, plain, say
 from moorage.cli.output.words import ago, parsed
 from moorage.cli.session import connect
 from moorage.client import Client, ClientError, Event, models
+from moorage.core.kit.decoding import convert
 
 CONNECT_S: Final = 1.5  # within which the stream is usually connected
 
@@ -99,7 +100,7 @@ def _new_entries(client: Client, last: int) -> Iterator[models.ActivityOut]:
             rows = []
         has_event = has_event or item is not None
         if item is not None:
-            rows.append(msgspec.convert(item.data, models.ActivityOut))
+            rows.append(convert(item.data, models.ActivityOut))
         for row in rows:
             if row.id > last:
                 last = row.id

@@ -17,6 +17,7 @@ from moorage.cli.output.terminal import note, plain, say, stop
 from moorage.cli.session import completion, connect
 from moorage.cli.session.names import ProjectArgument
 from moorage.client import models
+from moorage.core.kit.decoding import convert
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 redirects = typer.Typer(cls=GroupedCommands, no_args_is_help=True, help="Redirects of a project.")
@@ -188,7 +189,7 @@ def read_rules(file: Path, key: str, model: Any) -> list[Any]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         document: Any = tomllib.loads(text) if file.suffix == ".toml" else msgspec.json.decode(text.encode())
-        rows: list[Any] = msgspec.convert(document[key] if isinstance(document, dict) else document, list[model])
+        rows: list[Any] = convert(document[key] if isinstance(document, dict) else document, list[model])
     except OSError as error:
         stop(f"cannot read {file}: {error.strerror}")
     except KeyError:

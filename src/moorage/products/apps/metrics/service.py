@@ -17,6 +17,7 @@ import msgspec
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, SECOND_MS
+from moorage.core.kit.decoding import decoder_of
 from moorage.products.analytics.counting import Owner
 from moorage.products.analytics.lines import Hit
 from moorage.products.apps.metrics import tables
@@ -35,7 +36,7 @@ STEPS_MS = tuple(_FIRST_MS * (_LAST_MS / _FIRST_MS) ** (step / _STEPS) for step 
 
 # Number of requests by bucket; the bucket after the last bound has all longer requests.
 Histogram = dict[int, int]
-_read_counts = msgspec.json.Decoder(list[list[int]]).decode
+_read_counts = decoder_of(list[list[int]]).decode
 
 
 def step_of(duration_ms: float) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.decoding import decoder_of
 from moorage.products.monitors.alerts.tables import Alert, Incident
 from moorage.products.monitors.probing.beats import Beat, Certificate
 from moorage.products.monitors.probing.certificates import days_left
@@ -91,7 +92,7 @@ class NoticeContent(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-_decoder = msgspec.json.Decoder(NoticeContent)
+_decoder = decoder_of(NoticeContent)
 
 
 def encode(content: NoticeContent) -> str:

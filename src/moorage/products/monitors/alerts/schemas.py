@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from pydantic import Field
 
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.core.kit.decoding import decode
 from moorage.products.monitors.alerts.notices import Observed
 from moorage.products.monitors.alerts.service import AlertDetails, NewAlert
 from moorage.products.monitors.alerts.tables import SLACK_WEBHOOK, WEBHOOK_URL, Incident, Notice
@@ -194,7 +194,7 @@ class IncidentOut(Output, frozen=True):
 
     @classmethod
     def of(cls, incident: Incident) -> IncidentOut:
-        observed = msgspec.json.decode(incident.observed, type=Observed)
+        observed = decode(incident.observed, Observed)
         return cls(
             id=incident.uuid,
             alert_id=incident.alert_id,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from moorage.core.http.models import Output
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.decoding import decoder_of
 from moorage.products.projects import service
 from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Deployment, Line, Shown
@@ -54,7 +53,7 @@ class SwapOut(Output, frozen=True):
     longest_gap_ms: int
 
 
-_read_swap = msgspec.json.Decoder(SwapOut).decode
+_read_swap = decoder_of(SwapOut).decode
 
 
 class DeploymentOut(Output, frozen=True):

@@ -19,6 +19,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.kit.decoding import decode
 from moorage.core.kit.ids import new_uuid
 from moorage.errors import Conflict, NotFound
 from moorage.products.projects import route_sync, service, tables
@@ -374,7 +375,7 @@ def _current_plan(project: Project, request: DeploymentRequest) -> str | None:
     command = (project.start_cmd or "").strip()
     if request.kind != "restart" or not request.is_app or request.plan is None or not command:
         return request.plan
-    return msgspec.json.encode(replace(msgspec.json.decode(request.plan, type=Plan), start=command)).decode()
+    return msgspec.json.encode(replace(decode(request.plan, Plan), start=command)).decode()
 
 
 def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from moorage.core.kit.decoding import decode
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import LARGE_BYTES, LargeWebCall, PlatformCall, WebCall, next_activation
 from moorage.runtime.edge.calls.function import AnyFunction, Route
@@ -124,11 +125,11 @@ class PlatformHandler:
     def _answer(self, connection: Connection, request: Request) -> Answer | None:
         match request.method, request.target:
             case b"POST", b"/invoke":
-                return self._invoke(connection, msgspec.json.decode(request.body, type=Invoke))
+                return self._invoke(connection, decode(request.body, Invoke))
             case b"PUT", b"/routes":
-                self._table.replace(msgspec.json.decode(request.body, type=Routes).routes)
+                self._table.replace(decode(request.body, Routes).routes)
             case b"PATCH", b"/routes":
-                changes = msgspec.json.decode(request.body, type=Changes)
+                changes = decode(request.body, Changes)
                 self._table.drop(changes.drop)
                 for route in changes.set:
                     self._table.put(route)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from moorage.core.kit.decoding import decoder_of
 from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Request
 from moorage.runtime.edge.connections.origins import ABSENT, DOCUMENT, Origin, OwnOrigin, SharedOrigin, declared_type
@@ -29,6 +30,7 @@ _METHODS = {
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
+_decode_pairs = decoder_of(list[tuple[str, str]]).decode
 
 
 class FunctionTarget:
@@ -199,7 +201,7 @@ NO_HEAD = ReplyHead()
 def reply_head(head: bytes, origin: Origin) -> ReplyHead:
     """Filter a function's headers by the rules of the origin; raises BadReply."""
     try:
-        pairs = msgspec.json.decode(head, type=list[tuple[str, str]])
+        pairs = _decode_pairs(head)
     except msgspec.DecodeError:
         raise BadReply("the function's headers cannot be read") from None
     lines, cors, declared = [], answers.CORS, ABSENT
