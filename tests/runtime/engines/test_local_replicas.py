@@ -77,16 +77,16 @@ for number in range(3):
 os.wait()
 """
 STUBBORN = """
-import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: print("not yet", flush=True))
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"not yet\\n"))
 print("up", flush=True)
 while True:
     time.sleep(1)
 """
 POLITE = """
-import signal, sys, time
+import os, signal, sys, time
 def leave(*_):
-    print("goodbye", flush=True)
+    os.write(1, b"goodbye\\n")  # print may be running, and it cannot be entered again
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 print("up", flush=True)

@@ -15,9 +15,9 @@ from tests.runtime.workers.invoker_support import until
 
 # Stops slowly, as a database server that writes its last checkpoint.
 SLOW = """
-import signal, sys, time
+import os, signal, sys, time
 def leave(*_):
-    print("leaving", flush=True)
+    os.write(1, b"leaving\\n")
     time.sleep({seconds})
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
