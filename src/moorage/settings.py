@@ -225,6 +225,9 @@ class Settings(Validated):
     oidc_audience: tuple[str, ...] = Field(
         (), description="Accepted audiences (client ids) of ID tokens, comma-separated."
     )
+    oidc_client_secret: SecretStr = Field(
+        SecretStr(""), description="Secret of the first client id, for a provider that exchanges no code without one."
+    )
     console_origins: tuple[str, ...] = Field(
         (), description="Additional web origins that may call the API, comma-separated."
     )
@@ -368,6 +371,8 @@ class Settings(Validated):
                     raise ValueError(f"{variable}: {problem}; make one with: moorage keys generate")
         if self.oidc_issuers and not self.oidc_audience:
             raise ValueError("MOORAGE_OIDC_AUDIENCE: is needed with MOORAGE_OIDC_ISSUERS")
+        if self.oidc_client_secret.get_secret_value() and len(self.oidc_issuers) != 1:
+            raise ValueError("MOORAGE_OIDC_CLIENT_SECRET: needs exactly one issuer in MOORAGE_OIDC_ISSUERS")
         return self
 
     @model_validator(mode="after")

@@ -45,16 +45,29 @@ function nativeClient(id) {
   };
 }
 
+// The server side of an application: it redirects like the program above, and has to prove that it knows its secret.
+function secretClient(id, method) {
+  return { ...nativeClient(id), client_secret: `${id}-secret`, token_endpoint_auth_method: method };
+}
+
+const PKCE = ["moorage-native", "moorage-basic", "moorage-post"];
+
 // The keys of a provider are fixed when it is made, so a rotation makes another one on the same address.
 function makeProvider() {
   const provider = new Provider(issuer(), {
-    clients: [client("moorage"), client("somebody-else"), nativeClient("moorage-native")],
+    clients: [
+      client("moorage"),
+      client("somebody-else"),
+      nativeClient("moorage-native"),
+      secretClient("moorage-basic", "client_secret_basic"),
+      secretClient("moorage-post", "client_secret_post"),
+    ],
     jwks: { keys },
     cookies: { keys: ["for tests only"] },
     claims: { openid: ["sub"], email: ["email", "email_verified"], profile: ["given_name", "family_name", "picture"] },
     conformIdTokenClaims: false,
     features: { devInteractions: { enabled: false } },
-    pkce: { required: (_ctx, { clientId }) => clientId === "moorage-native" },
+    pkce: { required: (_ctx, { clientId }) => PKCE.includes(clientId) },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
     findAccount: (_ctx, sub) => ({ accountId: sub, claims: () => claimsOf(sub) }),
     loadExistingGrant: grantEverything,
@@ -75,11 +88,19 @@ async function grantEverything(ctx) {
   return grant;
 }
 
-// Whoever is hinted at is logged in at once: the tests are about the token, not about a form.
+const FORM = `<!doctype html><title>Log in</title><form><label>Account <input name="account"></label><button>Log in</button></form>`;
+
+// Whoever is hinted at is logged in at once: most tests are about the token. Browsers get a form that asks who it is.
 async function logIn(provider, req, res) {
   const { params } = await provider.interactionDetails(req, res);
+  const accountId = params.login_hint ?? new URL(req.url, issuer()).searchParams.get("account");
+  if (!accountId) {
+    res.setHeader("content-type", "text/html");
+    res.end(FORM);
+    return;
+  }
   // A native client is asked for consent each time.
-  await provider.interactionFinished(req, res, { login: { accountId: params.login_hint }, consent: {} });
+  await provider.interactionFinished(req, res, { login: { accountId }, consent: {} });
 }
 
 function slowly(res) {

@@ -86,6 +86,12 @@ def test_issuers_need_an_audience(monkeypatch: pytest.MonkeyPatch) -> None:
         read(monkeypatch, OIDC_ISSUERS="https://a.example")
 
 
+@pytest.mark.parametrize("issuers", ["", "https://a.example,https://b.example"])
+def test_a_client_secret_is_for_one_issuer(monkeypatch: pytest.MonkeyPatch, issuers: str) -> None:
+    with pytest.raises(BadSettings, match="MOORAGE_OIDC_CLIENT_SECRET"):
+        read(monkeypatch, OIDC_ISSUERS=issuers, OIDC_AUDIENCE="x", OIDC_CLIENT_SECRET="s")
+
+
 def test_secrets_mask_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     key = os.urandom(32).hex()
     settings = read(monkeypatch, MASTER_KEY=key, DATABASE_URL="postgresql://u:hunter2@h/d")

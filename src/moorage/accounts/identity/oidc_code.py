@@ -1,13 +1,14 @@
 """Sign-in of the console at an identity provider: authorization code with PKCE.
 
 The platform reads the provider's addresses and exchanges the code, so that the console connects to no other host. The
-console then logs in with the ID token, like any application.
+console then logs in with the ID token, like any application. A client secret, which some providers want, stays here.
 """
 
 from __future__ import annotations
 
+import base64
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from moorage.accounts.identity.oidc import FETCH_TIMEOUT_S, MAX_RESPONSE_BYTES, discover
 from moorage.core.net.calls import OutboundError
@@ -25,6 +26,7 @@ class CodeFlow:
     def __init__(self, settings: Settings) -> None:
         self._issuers = settings.oidc_issuers
         self._client_id = settings.oidc_audience[0] if settings.oidc_audience else ""
+        self._secret = settings.oidc_client_secret.get_secret_value()
         self._own = frozenset((settings.api_url.rstrip("/"), *settings.console_origins))
         self._is_production = settings.is_production
 
@@ -36,7 +38,7 @@ class CodeFlow:
     async def begin(self, issuer: str, redirect_uri: str, state: str, code_challenge: str) -> str:
         """Return the provider's address at which the user signs in."""
         self._check(issuer, redirect_uri)
-        found = await self._discovered(issuer, "authorization_endpoint")
+        found = _address(await self._discovered(issuer), "authorization_endpoint")
         query = {
             "response_type": "code",
             "client_id": self._client_id,
@@ -51,15 +53,18 @@ class CodeFlow:
     async def exchange(self, issuer: str, code: str, code_verifier: str, redirect_uri: str) -> str:
         """Return the ID token for a code."""
         self._check(issuer, redirect_uri)
-        address = await self._discovered(issuer, "token_endpoint")
+        provider = await self._discovered(issuer)
         form = {
             "grant_type": "authorization_code",
-            "client_id": self._client_id,
             "code": code,
             "code_verifier": code_verifier,
             "redirect_uri": redirect_uri,
         }
-        answer = await self._post(address, form)
+        answer: dict[str, Any] = {}
+        for headers, credentials in self._credentials(provider):
+            answer = await self._post(_address(provider, "token_endpoint"), headers, form | credentials)
+            if answer.get("error") != "invalid_client":  # A code outlives a refused client.
+                break
         token = answer.get("id_token")
         if not isinstance(token, str):
             raise Unauthorized("The identity provider refused the sign-in; start again")
@@ -74,18 +79,28 @@ class CodeFlow:
             problem = {"redirect_uri": "is not an address of this platform"}
             raise BadRequest("Unknown address of the console", fields=problem)
 
-    async def _discovered(self, issuer: str, name: str) -> str:
+    def _credentials(self, provider: dict[str, Any]) -> list[tuple[dict[str, str], dict[str, str]]]:
+        """Return headers and form fields that identify the client, one pair for each method to try."""
+        if not self._secret:
+            return [({}, {"client_id": self._client_id})]
+        pair = f"{quote(self._client_id, safe='')}:{quote(self._secret, safe='')}"
+        methods = {
+            "client_secret_basic": ({"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {}),
+            "client_secret_post": ({}, {"client_id": self._client_id, "client_secret": self._secret}),
+        }
+        supported = provider.get("token_endpoint_auth_methods_supported")
+        listed = supported if isinstance(supported, list) else ["client_secret_basic"]  # the default of OpenID
+        return [sent for name, sent in methods.items() if name in listed]
+
+    async def _discovered(self, issuer: str) -> dict[str, Any]:
         try:
             async with GuardedClient(OPERATOR_TARGETS) as client:
-                address = str((await discover(client, issuer))[name])
+                return await discover(client, issuer)
         except (OutboundError, TargetRefused, ValueError, KeyError) as error:
             raise Unauthorized(_UNREACHABLE) from error
-        if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
-            raise Unauthorized(_UNREACHABLE)
-        return address
 
-    async def _post(self, address: str, form: dict[str, str]) -> dict[str, Any]:
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    async def _post(self, address: str, headers: dict[str, str], form: dict[str, str]) -> dict[str, Any]:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **headers}
         try:
             async with GuardedClient(OPERATOR_TARGETS) as client:
                 response = await client.request(
@@ -103,3 +118,11 @@ class CodeFlow:
         except ValueError:
             answer = None
         return answer if isinstance(answer, dict) else {}
+
+
+def _address(provider: dict[str, Any], name: str) -> str:
+    """Return an address of a discovery document."""
+    url = urlsplit(str(provider.get(name)))
+    if not (url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))):
+        raise Unauthorized(_UNREACHABLE)
+    return url.geturl()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.cookiejar
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,11 +30,25 @@ def provider() -> Iterator[Provider]:
         yield started
 
 
+Start = Callable[..., str]
+
+
 @pytest.fixture(scope="module")
-def url(provider: Provider, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[str]:
-    folder, issuers = tmp_path_factory.mktemp("code"), (provider.issuer,)
-    with live_platform(folder, sqlite_template, oidc_issuers=issuers, oidc_audience=(CLIENT,)) as platform:
-        yield platform.server.url
+def start(provider: Provider, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Start]:
+    """Start a platform whose console is a client of the provider, and return its address."""
+    with contextlib.ExitStack() as stack:
+
+        def started(client: str, **settings: str) -> str:
+            given: dict[str, Any] = {"oidc_issuers": (provider.issuer,), "oidc_audience": (client,), **settings}
+            folder = tmp_path_factory.mktemp("code")
+            return stack.enter_context(live_platform(folder, sqlite_template, **given)).server.url
+
+        yield started
+
+
+@pytest.fixture(scope="module")
+def url(start: Start) -> str:
+    return start(CLIENT)
 
 
 def call(url: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
@@ -108,6 +123,29 @@ def test_a_code_needs_its_verifier_and_works_once(url: str, provider: Provider) 
     first, again = exchange(url, provider, code), exchange(url, provider, code)
 
     assert [wrong[0], first[0], again[0]] == [401, 200, 401]
+
+
+@pytest.mark.parametrize("client", ["moorage-basic", "moorage-post"])
+def test_a_provider_that_wants_a_secret_gets_it_from_the_platform(
+    start: Start, provider: Provider, client: str
+) -> None:
+    url = start(client, oidc_client_secret=f"{client}-secret")
+    code = sign_in_at(begin(url, provider)[1]["url"], "hopper")["code"][0]
+
+    status, exchanged = exchange(url, provider, code)
+
+    assert (status, list(exchanged)) == (200, ["id_token"])
+    assert call(url, "/v1/auth/methods")[1]["providers"] == [{"issuer": provider.issuer, "clientId": client}]
+
+
+def test_a_wrong_secret_is_refused_and_not_repeated_to_anybody(start: Start, provider: Provider) -> None:
+    url = start("moorage-basic", oidc_client_secret="nobody-else-knows")
+    code = sign_in_at(begin(url, provider)[1]["url"], "hopper")["code"][0]
+
+    status, error = exchange(url, provider, code)
+
+    assert status == 401
+    assert "nobody-else-knows" not in json.dumps(error)
 
 
 @pytest.mark.parametrize(
