@@ -2,9 +2,9 @@
 
 import "./styles/index.css";
 import { render } from "preact";
-import { lazy, LocationProvider, Route, Router } from "preact-iso";
+import { ErrorBoundary, lazy, LocationProvider, Route, Router } from "preact-iso";
 import { useEffect } from "preact/hooks";
-import { isSignedIn, keepPlace } from "./api/session";
+import { hasExpired, isSignedIn, keepPlace } from "./api/session";
 import { Crash } from "./frame/crash";
 import { Frame } from "./frame/frame";
 import { NotFound } from "./frame/notfound";
@@ -31,6 +31,7 @@ function loaded<T>(load: () => Promise<T>): () => Promise<T> {
 }
 
 const SignIn = lazy(loaded(() => import("./pages/sign-in/sign-in")));
+const SignInAgain = lazy(loaded(() => import("./pages/sign-in/again")));
 const Setup = lazy(loaded(() => import("./pages/sign-in/setup")));
 const Returned = lazy(loaded(() => import("./pages/sign-in/returned")));
 const ROUTES = PAGES.map(({ path, load }) => ({ path, component: lazy(loaded(load)) }));
@@ -63,6 +64,11 @@ function App() {
   return (
     <LocationProvider>
       <Crash>{isSignedIn.value ? <Console /> : <Stranger />}</Crash>
+      {isSignedIn.value && hasExpired.value && (
+        <ErrorBoundary>
+          <SignInAgain />
+        </ErrorBoundary>
+      )}
       <Toasts />
     </LocationProvider>
   );

@@ -11,7 +11,7 @@
 import { useCallback, useRef, useState } from "preact/hooks";
 import { showToast } from "../ui/toast";
 import { ApiError, toApiError } from "./errors";
-import { refresh } from "./resource";
+import { changed } from "./resource";
 
 export interface Action<A extends unknown[], T> {
   run: (...given: A) => Promise<T | undefined>;
@@ -43,7 +43,7 @@ export function useAction<A extends unknown[], T>(
       try {
         const result = await write(...given);
         if (done) showToast({ kind: "ok", title: typeof done === "function" ? done(result) : done });
-        if (refreshes) refresh(...refreshes);
+        if (refreshes) changed(...refreshes);
         onDone?.(result);
         return result;
       } catch (failure) {

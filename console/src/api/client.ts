@@ -9,7 +9,7 @@
 
 import { signal } from "@preact/signals";
 import { ApiError, errorOf, toApiError } from "./errors";
-import { expire, session } from "./session";
+import { expire, markAccepted, session } from "./session";
 import type { Body, Data, Method, PathOf, PathValues, Query } from "./types";
 
 export interface Sent {
@@ -68,7 +68,10 @@ export async function send(method: Method, path: string, sent: Sent = {}): Promi
     throw toApiError(error);
   }
   isOnline.value = true;
-  if (response.ok) return response;
+  if (response.ok) {
+    if (token) markAccepted();
+    return response;
+  }
   const error = await errorOf(response);
   if (response.status === 401 && token) expire(token);
   throw error;

@@ -13,9 +13,9 @@ export class ApiError extends Error {
     this.name = "ApiError";
   }
 
-  /** Whether the same request may work later without a change. */
+  /** Whether the same request may work later without a change; after an expired session it does. */
   get isPassing(): boolean {
-    return this.status === 0 || this.status === 429 || this.status >= 500;
+    return this.status === 0 || this.status === 401 || this.status === 429 || this.status >= 500;
   }
 
   get isOffline(): boolean {

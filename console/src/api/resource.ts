@@ -14,7 +14,7 @@ import { signal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, urlOf, type ReadArguments, type Sent } from "./client";
 import { toApiError, type ApiError } from "./errors";
-import { organizationId, session } from "./session";
+import { hasExpired, organizationId, session } from "./session";
 import type { Data, PathOf } from "./types";
 
 export interface Options {
@@ -98,7 +98,7 @@ class Entry {
 
   private plan(): void {
     clearTimeout(this.timer);
-    if (this.users.size === 0 || document.hidden) return;
+    if (this.users.size === 0 || document.hidden || hasExpired.peek()) return;
     const wanted = Math.min(...[...this.users.values()].map((ms) => ms || Infinity));
     const error = this.state.peek().error;
     if (error && !error.isPassing) return;
@@ -143,6 +143,16 @@ export function useResource<P extends PathOf<"get">>(
   };
 }
 
+// Tabs of this browser tell each other what they have changed.
+const tabs = new BroadcastChannel("moorage.changed");
+tabs.onmessage = (event: MessageEvent<string[]>) => !document.hidden && refresh(...event.data);
+
+/** Read what a write has changed again, as `refresh` does, here and in other tabs. */
+export function changed(...prefixes: string[]): void {
+  refresh(...prefixes);
+  tabs.postMessage(prefixes);
+}
+
 /**
  * Read everything again whose path begins with one of these, after a write: "/v1/projects" is the list and all projects,
  * "/v1/projects?" the list only.
@@ -158,6 +168,9 @@ addEventListener("online", () => refresh());
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) refresh();
 });
+let token = session.peek()?.token;
 session.subscribe((value) => {
   if (value === null) entries.clear();
+  else if (token && value.token !== token) refresh(); // signed in again
+  token = value?.token;
 });

@@ -33,35 +33,57 @@ function read(): Session | null {
 export const session = signal<Session | null>(read());
 export const isSignedIn = computed(() => session.value !== null);
 export const organizationId = computed(() => session.value?.organizationId ?? "");
-/** Set when the server refused the token in the middle of work. */
+/** The server has refused the token. In the middle of work the page stays, under a dialog that asks to sign in again. */
 export const hasExpired = signal(false);
+let hasWorked = false; // the token was accepted since this page was loaded
 
 export function signIn(next: Session, { keep = next.kind === "session" } = {}): void {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  (keep ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(next));
+  if (keep) sessionStorage.removeItem(KEY); // Other tabs see the new session in one step.
+  const used = adopt(next);
+  (keep ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(used));
+}
+
+/** Use a session in this tab. After an expired one the organization stays, and the page with all that was typed. */
+function adopt(next: Session): Session {
+  const before = session.peek();
+  const used = before && hasExpired.peek() && next.kind === "session" ? { ...next, organizationId: before.organizationId } : next;
   hasExpired.value = false;
-  session.value = next;
+  session.value = used;
+  return used;
+}
+
+/** Note that the server accepts the token. */
+export function markAccepted(): void {
+  hasWorked = true;
 }
 
 export function chooseOrganization(id: string): void {
   const current = session.peek();
   if (!current || current.organizationId === id) return;
-  signIn({ ...current, organizationId: id }, { keep: localStorage.getItem(KEY) !== null });
+  signIn({ ...current, organizationId: id }, { keep: sessionStorage.getItem(KEY) === null });
 }
 
 export function signOut(): void {
   sessionStorage.removeItem(KEY);
   localStorage.removeItem(KEY);
+  leave();
+}
+
+function leave(): void {
+  hasExpired.value = hasWorked = false;
   session.value = null;
 }
 
-/** Forget a token that the server refused, and remember the page, so that signing in leads back to it. */
+/**
+ * Stop using a token that the server refused: in the middle of work the page stays, otherwise its address is kept, so that
+ * signing in leads back to it. Other tabs find out by themselves; a removed session would sign them out.
+ */
 export function expire(token: string): void {
-  if (session.peek()?.token !== token) return;
+  if (session.peek()?.token !== token || hasExpired.peek()) return;
+  sessionStorage.removeItem(KEY);
   keepPlace();
   hasExpired.value = true;
-  signOut();
+  if (!hasWorked) session.value = null;
 }
 
 export function keepPlace(place = location.pathname + location.search): void {
@@ -75,7 +97,10 @@ export function takePlace(): string {
   return /^\/(?!\/)/.test(place) ? place : "/";
 }
 
-// Another tab signed in or out.
+// Another tab signed in or out. The organization that another tab has chosen is not this tab's.
 addEventListener("storage", (event) => {
-  if (event.key === KEY && sessionStorage.getItem(KEY) === null) session.value = read();
+  if (event.key !== KEY || sessionStorage.getItem(KEY) !== null) return;
+  const next = read();
+  if (next === null) leave();
+  else if (next.token !== session.peek()?.token) adopt(next);
 });

@@ -7,7 +7,7 @@
 import { urlOf, headersOf, type Sent } from "./client";
 import { ApiError, errorOf, toApiError } from "./errors";
 import { EventParser, type StreamEvent } from "./events";
-import { expire, session } from "./session";
+import { expire, hasExpired, session } from "./session";
 
 export interface StreamHandlers {
   onEvent: (event: StreamEvent) => void | false; // false: the stream has ended, do not open it again
@@ -34,7 +34,8 @@ async function keepFollowing(path: string, sent: Sent, handlers: StreamHandlers,
       handlers.onError?.(known, !known.isPassing);
       if (!known.isPassing) return;
     }
-    await pause(Math.max(parser.retryMs, Math.min(30_000, 500 * 2 ** failures)), abort.signal);
+    do await pause(Math.max(parser.retryMs, Math.min(30_000, 500 * 2 ** failures)), abort.signal);
+    while (hasExpired.peek() && !abort.signal.aborted);
   }
 }
 

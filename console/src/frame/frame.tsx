@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { isOnline } from "../api/client";
 import { useResource } from "../api/resource";
 import { chooseOrganization, organizationId } from "../api/session";
@@ -38,6 +38,12 @@ export function Frame({ children }: { children: ComponentChildren }) {
   useEffect(() => {
     role.value = toRole(who.data?.role || known?.role);
   }, [who.data?.role, known?.role]);
+  const person = useRef(me.data?.email);
+  useEffect(() => {
+    // Somebody else has signed in after the session ended: nothing of the person before stays.
+    if (person.current && me.data && me.data.email !== person.current) location.reload();
+    person.current ??= me.data?.email;
+  }, [me.data?.email]);
   useEffect(() => {
     isDrawerOpen.value = false;
   }, [path]);

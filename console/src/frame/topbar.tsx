@@ -3,7 +3,7 @@
 import { Bell, BookOpen, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun, UserRound } from "lucide-preact";
 import { useLocation } from "preact-iso";
 import { api } from "../api/client";
-import { refresh, useResource } from "../api/resource";
+import { changed, useResource } from "../api/resource";
 import { session, signOut } from "../api/session";
 import { isMac } from "../lib/keyboard";
 import { theme, type Theme } from "../lib/theme";
@@ -60,7 +60,7 @@ function Notifications() {
   const readAll = async () => {
     list.set((items) => items.map((each) => ({ ...each, read: true })));
     await api.post("/v1/notifications/read").catch(() => undefined);
-    refresh("/v1/notifications");
+    changed("/v1/notifications");
   };
   return (
     <Popover

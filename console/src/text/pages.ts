@@ -17,6 +17,8 @@ export const signIn = {
   demo: "Continue as the demo user",
   demoHint: "Only on a development platform. Everything works, and nothing needs an account.",
   provider: (name: string) => `Continue with ${name}`,
+  providerElsewhere: (name: string) => `Continue with ${name} in a new tab`,
+  againHint: "Sign in to go on. What you have typed on this page is still there.",
   token: "API token",
   tokenPlaceholder: "Paste an API token or a session token",
   tokenCommand: "moorage admin token EMAIL",

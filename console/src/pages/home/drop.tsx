@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { ApiError } from "../../api/errors";
-import { refresh } from "../../api/resource";
+import { changed } from "../../api/resource";
 import type { Data } from "../../api/types";
 import { bytes, hostOf, slugify } from "../../lib/format";
 import { whyNot } from "../../lib/roles";
@@ -117,7 +117,7 @@ function Progress({ uploaded, onAgain }: { uploaded: Uploaded; onAgain: () => vo
   useEffect(() => {
     if (!isDone) return;
     void api.get("/v1/deployments/{uuid}/status", { path: { uuid: uploaded.uploadId } }).then((found) => setStatus(found.status));
-    refresh("/v1/projects");
+    changed("/v1/projects");
   }, [isDone]);
   return (
     <div class="stack">

@@ -6,7 +6,7 @@ import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
-import { refresh, useResource } from "../../api/resource";
+import { changed, useResource } from "../../api/resource";
 import { chooseOrganization, session, signOut } from "../../api/session";
 import type { Data, Item } from "../../api/types";
 import { NotFound } from "../../frame/notfound";
@@ -220,7 +220,7 @@ function Notifications() {
   const readOne = async (id: number) => {
     list.set((items) => items.map((each) => (each.id === id ? { ...each, read: true } : each)));
     await api.post("/v1/notifications/{notification_id}/read", { path: { notification_id: id } }).catch(() => undefined);
-    refresh("/v1/notifications");
+    changed("/v1/notifications");
   };
   const unread = list.data?.filter((each) => !each.read).length ?? 0;
   return (

@@ -16,21 +16,29 @@ import { begin, nameOf } from "./oidc";
 import { SignInShell } from "./shell";
 
 export default function SignIn() {
-  const methods = useResource("/v1/auth/methods", {});
   const { route } = useLocation();
-  const done = () => route(takePlace(), true);
+  return (
+    <SignInShell title={text.signIn.title} subtitle={text.signIn.subtitle}>
+      {hasExpired.value && <Notice kind="warn">{text.frame.expired}</Notice>}
+      <Ways onDone={() => route(takePlace(), true)} />
+    </SignInShell>
+  );
+}
+
+/** All ways to sign in. A page that has to stay (`isHere`) opens identity providers in another tab. */
+export function Ways({ onDone, isHere = false }: { onDone: () => void; isHere?: boolean }) {
+  const methods = useResource("/v1/auth/methods", {});
   const demo = useAction(
     async () => {
       const login = await api.post("/v1/auth/demo");
       signIn({ token: login.token, kind: "session", organizationId: login.organizationId });
     },
-    { isQuiet: true, onDone: done },
+    { isQuiet: true, onDone },
   );
   const provider = useAction(begin, { isQuiet: true });
   const error = demo.error ?? provider.error ?? methods.error;
   return (
-    <SignInShell title={text.signIn.title} subtitle={text.signIn.subtitle}>
-      {hasExpired.value && <Notice kind="warn">{text.frame.expired}</Notice>}
+    <>
       {error && <ErrorBox error={error} onRetry={methods.error ? () => void methods.reload() : undefined} />}
       {methods.isLoading && <Skeleton height={40} />}
       {methods.data?.demo && (
@@ -42,8 +50,8 @@ export default function SignIn() {
         </div>
       )}
       {methods.data?.providers.map((each) => (
-        <Button key={each.issuer} size="large" isWide isBusy={provider.isBusy} onClick={() => provider.run(each)}>
-          {text.signIn.provider(nameOf(each.issuer))}
+        <Button key={each.issuer} size="large" isWide isBusy={provider.isBusy} onClick={() => (isHere ? void open("/", "_blank", "noopener") : provider.run(each))}>
+          {(isHere ? text.signIn.providerElsewhere : text.signIn.provider)(nameOf(each.issuer))}
         </Button>
       ))}
       {(methods.data?.demo || (methods.data?.providers.length ?? 0) > 0) && (
@@ -51,8 +59,8 @@ export default function SignIn() {
           <span>{text.signIn.or}</span>
         </div>
       )}
-      <TokenForm onDone={done} />
-    </SignInShell>
+      <TokenForm onDone={onDone} />
+    </>
   );
 }
 

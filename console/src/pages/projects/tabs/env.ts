@@ -3,7 +3,7 @@
 import { api } from "../../../api/client";
 import { ApiError } from "../../../api/errors";
 import { showToast } from "../../../ui/toast";
-import { refresh } from "../../../api/resource";
+import { changed } from "../../../api/resource";
 import { text } from "../../../text";
 import type { Project } from "../state";
 
@@ -35,7 +35,7 @@ export async function saveEnvironment(name: string, changes: Changes): Promise<P
   try {
     const saved = await api.patch("/v1/projects/{name}", { path, body: { ...(hasEnv && { env }), ...(hasSecrets && { secrets }) } });
     tell(saved);
-    refresh("/v1/projects");
+    changed("/v1/projects");
     return saved;
   } catch (error) {
     throw error instanceof ApiError ? atPair(error) : error;
