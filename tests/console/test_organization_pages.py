@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 from tests.console.accounts import call, make_site, sign_in_as
@@ -33,6 +35,23 @@ def test_a_token_is_shown_once(console: Console, visit: Visit) -> None:
     visit.page.get_by_role("dialog").get_by_role("button", name=f"Revoke {HOSTILE}").click()
     expect(visit.page.get_by_role("table", name="API tokens")).not_to_contain_text(HOSTILE)
     assert console.running.get("/v1/projects", token=shown)[0] == 401
+
+
+def test_of_a_long_list_only_the_rows_near_the_view_exist(console: Console, visit: Visit) -> None:
+    for number in range(70):
+        call(console, "POST", "/v1/api-tokens", {"name": f"crane {number:02}", "role": "viewer"})
+    visit.sign_in()
+    visit.settle("/settings/tokens")
+    table, rows = visit.page.get_by_role("table", name="API tokens"), visit.page.locator("tr[aria-rowindex]")
+    expect(table).to_have_attribute("aria-rowcount", re.compile(r"[7-9]\d"))
+    last = int(table.get_attribute("aria-rowcount") or 0)
+    while visit.page.locator(f"tr[aria-rowindex='{last}']").count() == 0:
+        visit.page.mouse.wheel(0, 600)
+    expect(visit.page.locator("tr[aria-rowindex='2']")).to_have_count(0)
+    assert rows.count() < 60
+
+    visit.page.evaluate("scrollTo(0, 0)")
+    expect(visit.page.locator("tr[aria-rowindex='2']")).to_be_visible()
 
 
 def test_activity_appears_by_itself(console: Console, visit: Visit) -> None:

@@ -19,8 +19,10 @@ export function relative(at: string | number | Date, now = Date.now()): string {
   return seconds > 0 ? `${text} ago` : `in ${text}`;
 }
 
+const ABSOLUTE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" }); // slow to make
+
 export function absolute(at: string | number | Date): string {
-  return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+  return ABSOLUTE.format(new Date(at));
 }
 
 /** Return a duration of a call: below 10 ms with a decimal. */

@@ -1,5 +1,6 @@
 /**
- * Lists of resources: filter, sorting, keyboard (j, k, Enter), rows that are links, cards on phones, 50 rows at a time.
+ * Lists of resources: filter, sorting, keyboard (j, k, Enter), rows that are links, cards on phones. Rows are
+ * drawn a few at a time, and of long lists only those near the view exist.
  *
  *   <Table
  *     rows={items} keyOf={(p) => p.id} hrefOf={(p) => `/projects/${p.name}`} label="Projects"
@@ -9,9 +10,9 @@
  */
 
 import { ArrowDown, ArrowUp, Search } from "lucide-preact";
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useShortcut } from "../lib/keyboard";
 import { text } from "../text";
 
@@ -36,63 +37,131 @@ interface TableProps<T> {
   isLoadingMore?: boolean | undefined;
 }
 
-const PAGE = 50;
+const FIRST = 30;
+const CHUNK = 10; // rows that are drawn or removed together: a few milliseconds of work
+const NEAR = "800px"; // above and below the view
 type Sorting = { column: number; isDown: boolean };
 
 export function Table<T>(props: TableProps<T>) {
   const { rows, columns, keyOf, label, hrefOf, filter, tools, onEnd, isLoadingMore } = props;
   const [wanted, setWanted] = useState("");
   const [sorting, setSorting] = useState<Sorting>();
-  const [shown, setShown] = useState(PAGE);
+  const [shown, setShown] = useState(FIRST);
   const found = useMemo(() => sorted(filtered(rows, wanted, filter), columns, sorting), [rows, wanted, sorting]);
-  const body = useRef<HTMLTableSectionElement>(null);
-  const visible = found.slice(0, shown);
-  const more = () => (shown < found.length ? setShown(shown + PAGE) : onEnd?.());
-  useRowKeys(body);
+  const table = useRef<HTMLTableElement>(null);
+  const chunks = Array.from({ length: Math.ceil(Math.min(shown, found.length) / CHUNK) }, (_, at) => at * CHUNK);
+  const isLong = found.length > FIRST;
+  const widths = useFixedWidths(table, isLong);
+  const more = () => (shown < found.length ? setShown(shown + CHUNK) : onEnd?.());
+  useRowKeys(table);
   return (
     <div>
       {(filter || tools) && (
         <div class="list-tools">
-          {filter && <FilterBox value={wanted} onChange={(value) => (setWanted(value), setShown(PAGE))} />}
+          {filter && <FilterBox value={wanted} onChange={(value) => (setWanted(value), setShown(FIRST))} />}
           {tools}
         </div>
       )}
       <div class="table-card">
-        <table class="table" aria-label={label}>
+        <table ref={table} class={`table ${widths ? "fixed" : ""}`} aria-label={label} aria-rowcount={isLong ? found.length + 1 : undefined}>
           <thead>
             <tr>
               {columns.map((column, at) => (
-                <Heading key={column.name} column={column} at={at} sorting={sorting} onSort={setSorting} />
+                <Heading key={column.name} column={column} width={widths?.[at]} at={at} sorting={sorting} onSort={(next) => (setSorting(next), setShown(FIRST))} />
               ))}
             </tr>
           </thead>
-          <tbody ref={body}>
-            {visible.map((row) => (
-              <tr key={keyOf(row)} class={hrefOf ? "linked" : ""}>
-                {columns.map((column, at) => (
-                  <td
-                    key={column.name}
-                    class={[at === 0 && "lead", column.isNumber && "num", column.isHiddenOnPhone && "not-phone"].filter(Boolean).join(" ")}
-                    data-label={column.name}
-                  >
-                    {at === 0 && hrefOf ? (
-                      <a class="row-link" href={hrefOf(row)}>
-                        {column.of(row)}
-                      </a>
-                    ) : (
-                      column.of(row)
-                    )}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
+          {chunks.map((from) => (
+            <Chunk key={from} isWindowed={isLong} span={columns.length}>
+              {found.slice(from, Math.min(from + CHUNK, shown)).map((row, at) => (
+                <Row key={keyOf(row)} row={row} columns={columns} href={hrefOf?.(row)} index={isLong ? from + at + 2 : undefined} />
+              ))}
+            </Chunk>
+          ))}
         </table>
         {wanted && found.length === 0 && <p class="table-end">{text.common.noMatch(wanted)}</p>}
         {(shown < found.length || onEnd) && <End onReach={more} isLoading={isLoadingMore} key={`${shown} ${found.length}`} />}
       </div>
     </div>
   );
+}
+
+/** Rows that become empty space of the same height while they are far from the view. */
+function Chunk({ isWindowed, span, children }: { isWindowed: boolean; span: number; children: ComponentChildren }) {
+  const body = useRef<HTMLTableSectionElement>(null);
+  const [space, setSpace] = useState(0); // 0: near the view
+  useEffect(() => {
+    if (!isWindowed) return undefined;
+    const watcher = new IntersectionObserver(
+      (entries) => {
+        const isNear = entries[entries.length - 1]!.isIntersecting || body.current!.contains(document.activeElement);
+        setSpace(isNear ? 0 : body.current!.offsetHeight);
+      },
+      { rootMargin: `${NEAR} 0px` },
+    );
+    watcher.observe(body.current!);
+    return () => watcher.disconnect();
+  }, [isWindowed]);
+  return (
+    <tbody ref={body}>
+      {isWindowed && space ? (
+        <tr aria-hidden="true" class="space" style={{ height: space }}>
+          <td colSpan={span} />
+        </tr>
+      ) : (
+        children
+      )}
+    </tbody>
+  );
+}
+
+/** Return the widths of the columns when a list gets long: they stay as they are, whatever rows exist. */
+function useFixedWidths(table: { current: HTMLTableElement | null }, isLong: boolean): string[] | undefined {
+  const [widths, setWidths] = useState<string[]>();
+  useLayoutEffect(() => {
+    if (!isLong || widths || getComputedStyle(table.current!).display !== "table") return; // Phones show cards.
+    const cells = [...table.current!.tHead!.rows[0]!.cells].map((cell) => cell.offsetWidth);
+    const total = cells.reduce((sum, width) => sum + width, 0);
+    setWidths(cells.map((width) => `${(width / total) * 100}%`));
+  }, [isLong]);
+  return isLong ? widths : undefined;
+}
+
+interface RowProps<T> {
+  row: T;
+  columns: Column<T>[];
+  href: string | undefined;
+  index: number | undefined;
+}
+
+/** A row is drawn again only when its data, its columns or a signal in it change, so that long lists grow quickly. */
+class Row<T> extends Component<RowProps<T>> {
+  override shouldComponentUpdate(next: RowProps<T>, state: unknown): boolean {
+    const { row, columns, href, index } = this.props;
+    return row !== next.row || columns !== next.columns || href !== next.href || index !== next.index || state !== this.state;
+  }
+
+  override render({ row, columns, href, index }: RowProps<T>) {
+    return (
+      <tr class={href ? "linked" : ""} aria-rowindex={index}>
+        {columns.map((column, at) => (
+          <td
+            key={column.name}
+            class={[at === 0 && "lead", column.isNumber && "num", column.isHiddenOnPhone && "not-phone"].filter(Boolean).join(" ")}
+            data-label={column.name}
+          >
+            {at === 0 && href ? (
+              <a class="row-link" href={href}>
+                {column.of(row)}
+              </a>
+            ) : (
+              column.of(row)
+            )}
+          </td>
+        ))}
+      </tr>
+    );
+  }
 }
 
 function filtered<T>(rows: T[], wanted: string, filter: TableProps<T>["filter"]): T[] {
@@ -116,19 +185,20 @@ function sorted<T>(rows: T[], columns: Column<T>[], sorting: Sorting | undefined
 
 interface HeadingProps<T> {
   column: Column<T>;
+  width: string | undefined;
   at: number;
   sorting: Sorting | undefined;
   onSort: (sorting: Sorting) => void;
 }
 
-function Heading<T>({ column, at, sorting, onSort }: HeadingProps<T>) {
+function Heading<T>({ column, width, at, sorting, onSort }: HeadingProps<T>) {
   const isMine = sorting?.column === at;
   const Icon = isMine && sorting.isDown ? ArrowDown : ArrowUp;
   return (
     <th
       scope="col"
       class={[column.isNumber && "num", column.isHiddenOnPhone && "not-phone"].filter(Boolean).join(" ")}
-      style={{ width: column.width }}
+      style={{ width: width ?? column.width }}
       aria-sort={isMine ? (sorting.isDown ? "descending" : "ascending") : undefined}
     >
       {column.sort ? (
