@@ -57,7 +57,7 @@ format: $(VENV)/.dev ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.bench $(VENV)/.engines bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
+bench: $(VENV)/.bench $(VENV)/.engines $(VENV)/.system $(CONSOLE) bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
 	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 

@@ -20,6 +20,7 @@ from bench import (
     apps,
     apps_proxy,
     cli,
+    console,
     create,
     cronjobs,
     databases,
@@ -62,6 +63,7 @@ MEASURED: dict[str, Any] = {
     "resources": resources,
     "functions_dev": functions_dev,
     "cli": cli,
+    "console": console,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.console.support import Console, Visit, chromium
+from bench.browser import chromium
+from tests.console.support import Console, Visit
 from tests.platform.running import Running, running
 from tests.shared import SharedServers
 

@@ -15,7 +15,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from tests.console.support import Console, Scheme, chromium
+from bench.browser import chromium
+from tests.console.support import Console, Scheme
 from tests.platform.running import Running, running
 
 PAGES = {

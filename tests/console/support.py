@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from tests.architecture.source import ROOT
 from tests.platform.running import Running
 
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 DESKTOP = {"width": 1440, "height": 900}
 DEMO = "Continue as the demo user"
 Scheme = Literal["light", "dark"]
 expect.set_options(timeout=30_000)  # of a busy machine
-
-
-@contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "the tests need Chromium: tests/system-packages installs it"
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @dataclass(frozen=True)

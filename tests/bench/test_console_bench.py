@@ -1,0 +1,18 @@
+"""The benchmark of the console runs from end to end at tiny sizes. What it measures there means nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import console
+
+
+@pytest.mark.bench
+@pytest.mark.deep
+def test_the_console_is_measured_in_a_browser(tmp_path: Path) -> None:
+    measured = console.run(tmp_path, console.TINY)
+
+    assert all(figure.value > 0 for figure in measured if "task" in figure.name or "load" in figure.name)
+    assert len([figure for figure in measured if figure.bar is not None]) == 6
