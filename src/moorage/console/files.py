@@ -17,7 +17,7 @@ from moorage.core.net.error_pages import ErrorPage
 STATIC = Path(__file__).parent / "static"
 ASSETS_PREFIX = "/assets/"
 # First parts of paths that belong to programs. A browser that opens an unknown one gets the error page.
-_OTHERS = frozenset(("v1", "api", "assets", "docs", "git", "health", "metrics", "webhook"))
+_OTHERS = frozenset(("v1", "api", "assets", "docs", "git", "health", "metrics", "status", "webhook"))
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TYPES = {
     "js": b"text/javascript; charset=utf-8",

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -26,10 +27,26 @@ def test_the_policy_allows_the_style_sheet_of_the_page_and_nothing_else() -> Non
 
 
 def test_every_text_is_escaped() -> None:
-    page = error_pages.to_html(ErrorPage(404, "not_found", EVIL, EVIL, hint=EVIL), EVIL)
+    page = error_pages.to_html(ErrorPage(404, "not_found", EVIL, EVIL, hint=EVIL, console_url=EVIL), EVIL)
 
     assert "<script" not in page
-    assert page.count("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&#x27;&amp;") == 5
+    assert page.count("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&#x27;&amp;") == 6
+
+
+@pytest.mark.parametrize(
+    ("page", "look"),
+    [
+        (ErrorPage(404, "not_found", "Not found", "Nothing is here"), "off"),
+        (ErrorPage(404, "not_found", "Being built", "Wait", reload_s=5), "busy"),
+        (ErrorPage(502, "internal", "No answer", "The app does not answer"), "bad"),
+    ],
+)
+def test_a_page_shows_the_symbol_of_its_state_and_links_the_console_if_told(page: ErrorPage, look: str) -> None:
+    linked = replace(page, console_url="http://localhost:8080/projects")
+
+    assert f'<p class="status {look}">' in error_pages.to_html(page, "id")
+    assert "href" not in error_pages.to_html(page, "id")
+    assert '<a href="http://localhost:8080/projects">' in error_pages.to_html(linked, "id")
 
 
 def test_a_program_gets_the_same_message_in_the_envelope() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 from tests.products.monitors.recording_support import find, hold, record
@@ -11,7 +13,7 @@ from tests.products.monitors.support import ADA, Team, make_alert, make_beat, ma
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
-from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock
+from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from moorage.products.monitors import service
 from moorage.products.monitors.status_page.page import CACHE_MS
 
@@ -38,7 +40,7 @@ class Page(HTMLParser):
         self._open.append(tag)
         if tag == "rect":
             self.bars.append(dict(attrs)["class"] or "")
-        if dict(attrs).get("role") == "status":
+        if (dict(attrs).get("class") or "").startswith("all "):
             self.headline = (dict(attrs)["class"] or "", "")
 
     def handle_endtag(self, tag: str) -> None:
@@ -158,7 +160,9 @@ async def test_the_page_needs_no_script_and_loads_nothing(team: Team, db: Databa
 
     assert "default-src 'none'" in reply.headers["content-security-policy"]
     assert reply.headers["cache-control"] == "public, max-age=15"
-    assert {"script", "link", "img", "iframe"}.isdisjoint(Page(reply.body.decode()).tags)
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    assert {"script", "img", "iframe"}.isdisjoint(Page(reply.body.decode()).tags)
+    assert re.findall("<link rel=([^ ]*)", reply.body.decode()) == ['"alternate"']
 
 
 async def test_many_visitors_at_once_get_one_page_for_a_moment(team: Team, db: Database, clock: ManualClock) -> None:
@@ -180,3 +184,64 @@ async def test_only_reading_is_answered(team: Team, db: Database) -> None:
     assert (await team.api.post(f"/status/{team.slug}")).status == 404
     assert (await team.api.get(f"/status/{team.slug}/more")).status == 404
     assert (await team.api.get("/status/")).status == 404
+
+
+async def test_an_outage_that_ended_stays_in_the_history_without_any_alert_rule(
+    team: Team, db: Database, clock: ManualClock
+) -> None:
+    shop = await hold(db, await make_monitor(db, team, name="Shop", is_public=True))
+    await find(db, shop, clock.now(), "uddu")
+    clock.advance(2 * HOUR_MS)
+
+    page = await page_of(team)
+
+    assert page.headline == ("all up", "Everything is up")
+    assert "Past incidents" in page.text
+    assert "2 of 4 checks failed" in page.text
+    assert "00:00 to 01:00 UTC, 1 h" in page.text
+
+
+async def test_an_incident_of_an_alert_is_told_with_its_exact_times_instead_of_the_outage(
+    team: Team, db: Database, clock: ManualClock
+) -> None:
+    shop = await hold(db, await make_monitor(db, team, name="Shop", is_public=True))
+    await make_alert(db, team, shop, metric="status", condition="eq", threshold=0.0, duration_min=1)
+    await find(db, shop, clock.now(), "uddduuuuuuuuuu")
+    clock.advance(2 * HOUR_MS)
+
+    page = await page_of(team)
+
+    assert "checks failed" not in page.text
+    assert "did not answer as expected" in page.text
+
+
+async def test_a_page_without_incidents_says_so(team: Team, db: Database) -> None:
+    await make_monitor(db, team, is_public=True)
+
+    assert "No incident in the last 90 days." in (await page_of(team)).text
+
+
+async def test_the_feed_has_an_entry_for_each_incident_and_keeps_its_id_when_it_ends(
+    team: Team, db: Database, clock: ManualClock
+) -> None:
+    shop = await hold(db, await make_monitor(db, team, name=f"Shop {EVIL}", is_public=True))
+    start = clock.now()
+    await find(db, shop, start, "udd")
+    clock.advance(3 * MINUTE_MS)
+    during = await team.api.get(f"/status/{team.slug}/feed.atom")
+    await find(db, shop, start + 3 * MINUTE_MS, "uu")
+    clock.advance(2 * HOUR_MS)
+
+    after = await team.api.get(f"/status/{team.slug}/feed.atom")
+
+    assert after.headers["content-type"] == "application/atom+xml; charset=utf-8"
+    (ongoing,), (resolved,) = (entries_of(each.body) for each in (during, after))
+    assert ongoing == {"id": resolved["id"], "title": f"Ongoing: Shop {EVIL} 2 of 3 checks failed"}
+    assert resolved["title"] == f"Resolved: Shop {EVIL} 2 of 5 checks failed"
+
+
+def entries_of(feed: bytes) -> list[dict[str, str]]:
+    """Return id and title of each entry."""
+    atom = "{http://www.w3.org/2005/Atom}"
+    entries = ElementTree.fromstring(feed).findall(f"{atom}entry")
+    return [{name: each.findtext(f"{atom}{name}") or "" for name in ("id", "title")} for each in entries]

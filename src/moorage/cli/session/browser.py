@@ -31,13 +31,26 @@ SCOPE: Final = "openid email profile"
 CALLBACK_PATH: Final = "/callback"
 LOOPBACK: Final = "127.0.0.1"
 FETCH_TIMEOUT_S: Final = 20.0
-_PAGE: Final = """<!doctype html><meta charset="utf-8"><title>Moorage</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-content:center;height:90vh}}</style>
-<h1>{title}</h1><p>{text}</p>"""
+# Colours of the console.
+_STYLE: Final = (
+    ":root{color-scheme:light dark;--back:#f9f9fb;--card:#fff;--text:#1c2024;--soft:#60646c;--line:#e0e1e6}"
+    "@media(prefers-color-scheme:dark){:root{--back:#111113;--card:#151719;--text:#edeef0;--soft:#b0b4ba;"
+    "--line:#24282b}}"
+    "body{display:grid;place-items:center;min-height:100vh;margin:0;padding:16px;box-sizing:border-box;"
+    "background:var(--back);color:var(--text);font:14px/20px system-ui,sans-serif}"
+    "main{box-sizing:border-box;width:100%;max-width:480px;padding:28px;border:1px solid var(--line);"
+    "border-radius:8px;background:var(--card)}h1{margin:0 0 8px;font-size:20px;line-height:28px;font-weight:600}"
+    "p{margin:0;color:var(--soft)}"
+)
+_PAGE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    "<title>Moorage</title><style>{style}</style><main><h1>{title}</h1><p>{text}</p></main>"
+)
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
     "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'",
     "referrer-policy": "no-referrer",
     "connection": "close",
 }
@@ -219,7 +232,7 @@ def _handler(state: str, answers: queue.Queue[dict[str, str]]) -> type[BaseHTTPR
             answers.put(given)
 
         def _answer(self, status: int, title: str, text: str) -> None:
-            body = _PAGE.format(title=title, text=text).encode()
+            body = _PAGE.format(style=_STYLE, title=title, text=text).encode()
             self.send_response(status)
             for name, value in _HEADERS.items():
                 self.send_header(name, value)

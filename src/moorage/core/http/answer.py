@@ -90,8 +90,3 @@ def failure_page(error: MoorageError, trace_id: str) -> Answer:
         (name.lower().encode(), value.encode()) for name, value in error_pages.headers_of(page, error_pages.HTML)
     ]
     return Answer(status, error_pages.to_html(page, trace_id).encode(), headers)
-
-
-def html(text: str, *, policy: str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'") -> Answer:
-    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-security-policy", policy.encode())]
-    return Answer(200, text.encode(), headers)

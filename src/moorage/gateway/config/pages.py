@@ -17,6 +17,7 @@ Route = dict[str, Any]
 NOTHING_HERE = "Nothing is published at this address"
 RETRY_AFTER_S = 300  # A disabled project may be enabled again; a crawler should not retry every second.
 BUILD_RELOAD_S = 5
+OWNER_HINT = "Is it your project? The console shows its deployments, with their logs and errors."
 
 _REQUEST_ID = "{http.vars.request_id}"
 _BROWSER = {"header": {"Accept": ["*text/html*"]}}
@@ -57,21 +58,20 @@ def no_start_page() -> dict[str, Any]:
 def unpublished(settings: Settings) -> dict[str, Any]:
     """Return the handler for a project without a release, whether a build failed or none was requested."""
     message = "This project is not published yet"
-    return _answered(ErrorPage(404, "not_found", "Not published yet", message, _owner_hint(settings)))
+    page = ErrorPage(404, "not_found", "Not published yet", message, OWNER_HINT, _console_url(settings))
+    return _answered(page)
 
 
 def building(settings: Settings) -> dict[str, Any]:
     """Return the handler for a project whose first release is queued or being built."""
     message = "This project is being built, and is published here when the build has succeeded"
-    page = ErrorPage(404, "not_found", "Being built", message, _owner_hint(settings), reload_s=BUILD_RELOAD_S)
-    return _answered(page)
+    url = _console_url(settings)
+    return _answered(ErrorPage(404, "not_found", "Being built", message, OWNER_HINT, url, reload_s=BUILD_RELOAD_S))
 
 
-def _owner_hint(settings: Settings) -> str:
-    return (
-        f"Is it your project? Its deployments, with their logs and errors, are at {settings.api_url}"
-        "/v1/projects/<name>/deployments."
-    )
+def _console_url(settings: Settings) -> str:
+    """Return the list of projects; the pages of a project are the same for all hosts, so they name none."""
+    return f"{settings.api_url}/projects"
 
 
 def disabled() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 (() => {
   const TOKEN = "moorage-token";
   const ORGANIZATION = "moorage-organization";
+  const CONSOLE_SESSION = "moorage.session"; // key of the console in localStorage
   const MAX_SHOWN = 200000;
   const at = (id) => document.getElementById(id);
 
@@ -34,6 +35,35 @@
     showCredential();
   });
 
+  function consoleSession() {
+    try {
+      return JSON.parse(localStorage.getItem(CONSOLE_SESSION) || "null");
+    } catch {
+      return null;
+    }
+  }
+
+  const session = consoleSession();
+  at("take").hidden = !(session && session.token);
+  at("take").addEventListener("click", () => {
+    store(TOKEN, session.token);
+    store(ORGANIZATION, String(session.organizationId || ""));
+    showCredential();
+  });
+
+  // Shows the routes that contain all words, and hides groups without one.
+  at("filter").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/);
+    for (const group of document.querySelectorAll("nav details")) {
+      let count = 0;
+      for (const item of group.querySelectorAll("li")) {
+        item.hidden = !words.every((word) => item.textContent.toLowerCase().includes(word));
+        if (!item.hidden) count += 1;
+      }
+      group.hidden = count === 0;
+    }
+  });
+
   function field(form, kind, name, isRequired, value) {
     const label = make("label", name);
     const isFile = kind === "form" && value === "@FILE";
@@ -59,12 +89,17 @@
       form.append(body);
     }
     const send = make("button", `Send ${route.method.toUpperCase()}`, { type: "submit" });
-    const stop = make("button", "Stop", { type: "button", hidden: "" });
-    const output = make("pre", "", { hidden: "", "aria-live": "polite" });
-    form.append(send, stop, output);
+    const stop = make("button", "Stop", { type: "button", class: "button plain", hidden: "" });
+    const buttons = make("div", "", { class: "row" });
+    buttons.append(send, stop);
+    const answer = make("div", "", { class: "answer", hidden: "" });
+    const status = make("span", "", { class: "status", role: "status" });
+    const output = make("pre", "", { tabindex: "0", "aria-label": "Answer" });
+    answer.append(status, output);
+    form.append(buttons, answer);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      return run(route, inputs, body, { send, stop, output });
+      return run(route, inputs, body, { send, stop, answer, status, output });
     });
     box.append(form);
   }
@@ -106,7 +141,6 @@
   }
 
   async function show(response, output) {
-    const head = `${response.status} ${response.statusText}\n\n`;
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
     let text = "";
@@ -115,29 +149,38 @@
       if (done) break;
       text += decoder.decode(value, { stream: true });
       if (text.length > MAX_SHOWN) text = `${text.slice(0, MAX_SHOWN)}\n[cut]`;
-      output.textContent = head + text;
+      output.textContent = text;
       if (text.length > MAX_SHOWN) {
         await reader.cancel();
         break;
       }
     }
-    output.textContent = head + pretty(text);
+    output.textContent = pretty(text);
   }
 
-  async function run(route, inputs, body, { send, stop, output }) {
+  async function run(route, inputs, body, { send, stop, answer, status, output }) {
     if (route.method === "delete" && !confirm(`Send DELETE ${route.path}?`)) return;
     const aborting = new AbortController();
     const abort = () => aborting.abort();
+    const say = (text, look) => {
+      status.textContent = text;
+      status.className = `status ${look}`;
+    };
     stop.addEventListener("click", abort);
     send.disabled = true;
     stop.hidden = false;
-    output.hidden = false;
-    output.textContent = "Waiting for the answer";
+    answer.hidden = false;
+    output.textContent = "";
+    say("Waiting for the answer", "");
+    const startedAt = performance.now();
     try {
       const [path, options] = request(route, inputs, body);
-      await show(await fetch(path, { ...options, signal: aborting.signal }), output);
+      const response = await fetch(path, { ...options, signal: aborting.signal });
+      const took = Math.round(performance.now() - startedAt);
+      say(`${response.status} ${response.statusText} after ${took} ms`, response.ok ? "ok" : "bad");
+      await show(response, output);
     } catch (error) {
-      output.textContent += aborting.signal.aborted ? "\n[stopped]" : `\nNo answer: ${error.message}`;
+      say(aborting.signal.aborted ? "Stopped" : `No answer: ${error.message}`, "bad");
     } finally {
       stop.removeEventListener("click", abort);
       stop.hidden = true;

@@ -27,6 +27,7 @@ from moorage.core.http.openapi.operations import (
     sentence,
 )
 from moorage.core.http.openapi.schema_text import Field, Schema, Schemas
+from moorage.core.http.pages import style
 
 
 def render(document: Schema) -> str:
@@ -39,8 +40,8 @@ def render(document: Schema) -> str:
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{style()}</style></head><body>",
-        f"<nav aria-label=Contents>{_contents(routes)}</nav><main>",
+        f"<title>{escape(title)}</title><style>{sheet()}</style></head><body>",
+        f"<nav aria-label=Contents>{_contents(title, routes)}</nav><main>",
         f"<h1>{escape(title)}</h1><p>{_text(info.get('description', ''))} "
         f"<span class=soft>Version {escape(str(info.get('version', '')))}.</span></p>",
         _introduction(document, server),
@@ -52,9 +53,8 @@ def render(document: Schema) -> str:
     return "\n".join([*parts, f"</main><script>{script()}</script></body></html>\n"])
 
 
-@cache
-def style() -> str:
-    return (files("moorage.core.http.openapi") / "page.css").read_text()
+def sheet() -> str:
+    return style.sheet("moorage.core.http.openapi", "page.css")
 
 
 @cache
@@ -62,10 +62,14 @@ def script() -> str:
     return (files("moorage.core.http.openapi") / "page.js").read_text()
 
 
-def _contents(routes: dict[str, list[Operation]]) -> str:
+def _contents(title: str, routes: dict[str, list[Operation]]) -> str:
     topics = {"start": "First call", "envelope": "Answers", "errors": "Errors", "limits": "Limits and pages"}
     links = "".join(f'<li><a href="#{name}">{title}</a>' for name, title in topics.items())
-    parts = [f"<ul>{links}</ul>"]
+    parts = [
+        f'<p class=home><a href="/docs">{escape(title)}</a> <a href="/">Console</a></p>',
+        '<input id=filter type=search placeholder="Filter routes" aria-label="Filter routes" autocomplete=off>',
+        f"<ul>{links}</ul>",
+    ]
     for tag, tagged in routes.items():
         links = "".join(f'<li><a href="{_href(op.anchor)}">{_method(op)} {_path(op.path)}</a>' for op in tagged)
         parts.append(f"<details open><summary>{escape(tag)}</summary><ul>{links}</ul></details>")
@@ -92,7 +96,9 @@ in this tab.</p>
 <label>Token <input id=token type=password autocomplete=off></label>
 <label>Organization id, for the session token of a person with several
 <input id=organization type=text autocomplete=off></label>
-<button type=submit>Store</button> <span id=token-state class=soft role=status></span></form></section>
+<div class=row><button type=submit>Store</button>
+<button type=button id=take class="button plain" hidden>Use my session of the console</button>
+<span id=token-state class=soft role=status></span></div></form></section>
 <section id=envelope><h2>Answers</h2>
 <p>A success carries <code>data</code>, or nothing more; the tables below list what is in <code>data</code>. A failure
 carries a code, a message, the bad fields by name where there are any, and the id to search the logs for, which is also

@@ -5,15 +5,14 @@ The first two are rendered on the server, contain their styles and load no other
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from moorage.core.http.answer import Answer, html
+from moorage.core.http.answer import Answer
 from moorage.core.http.openapi import page
+from moorage.core.http.pages import style
 from moorage.core.http.request import Request
 from moorage.settings import Settings
 
@@ -32,10 +31,10 @@ class Pages:
     async def find(self, request: Request) -> Answer | None:
         """Return the page at a path, or None."""
         if request.path == "/docs":
-            return html(self._docs, policy=self._docs_policy)
+            return style.answer(self._docs, page.sheet(), page.script())
         console = await self._find_console(request)
         if request.path == "/setup" and self._settings.is_production and (console is None or console.status != 200):
-            return html(self._setup, policy=self._setup_policy)  # The first owner needs no console.
+            return self._setup  # The first owner needs no console.
         if console is not None:
             return console
         if request.path == "/":  # for programs; browsers get the console
@@ -47,25 +46,7 @@ class Pages:
         return page.render(self._describe())
 
     @cached_property
-    def _setup(self) -> str:
-        return (files("moorage.core.http.openapi") / "setup.html").read_text()
-
-    @cached_property
-    def _docs_policy(self) -> str:
-        return _policy(page.script(), f"'{_hash(page.style())}'")
-
-    @cached_property
-    def _setup_policy(self) -> str:
-        return _policy(self._setup.partition("<script>")[2].partition("</script>")[0], "'unsafe-inline'")
-
-
-def _policy(script: str, styles: str) -> str:
-    """Allow only the page's script, by its hash, and connections to this server."""
-    return (
-        f"default-src 'none'; style-src {styles}; connect-src 'self'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    def _setup(self) -> Answer:
+        sheet = style.sheet("moorage.core.http.openapi", "setup.css")
+        text = (files("moorage.core.http.openapi") / "setup.html").read_text().replace("{style}", sheet)
+        return style.answer(text, sheet, text.partition("<script>")[2].partition("</script>")[0])

@@ -19,6 +19,8 @@ from moorage.core.kit.clock import DAY_MS
 from moorage.products.monitors import aggregates, tables
 from moorage.products.monitors.alerts.tables import alert, incident
 from moorage.products.monitors.states import BeatStatus
+from moorage.products.monitors.status_page import history
+from moorage.products.monitors.status_page.history import Episode
 from moorage.products.monitors.tables import DAY_S, Monitor, Pause, State, heartbeat, monitor, rollup
 
 DAYS = 90
@@ -66,6 +68,8 @@ class Status:
     at: int
     lines: tuple[MonitorLine, ...]
     issues: tuple[OngoingIssue, ...]
+    episodes: tuple[Episode, ...]  # of the last DAYS days, the latest first
+    first_at: int  # creation of the oldest public monitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +121,11 @@ _LAST_UP = (
 _DOWN_SINCE: Query[int | None] = Query(select(func.min(_h.at)).where(_of_beats & (_h.slot > _LAST_UP)), scalar)
 
 _WORDS = {
-    "status": "an alert on its status",
-    "response_time": "an alert on how fast it answers",
-    "status_code": "an alert on what it answers",
-    "error_rate": "an alert on how often it fails",
-    "ssl_expiry": "an alert on its certificate",
+    "status": "has an alert on its status",
+    "response_time": "has an alert on how fast it answers",
+    "status_code": "has an alert on what it answers",
+    "error_rate": "has an alert on how often it fails",
+    "ssl_expiry": "has an alert on its certificate",
 }
 
 
@@ -139,7 +143,10 @@ def of_organization(tx: Tx, org_id: int, name: str) -> Status | None:
         return None
     states = {state.monitor_id: state for state in tx.all(tables.STATES_OF, org_id=org_id)}
     lines = _lines(tx, org_id, monitors, states)
-    return Status(name, tx.now, lines, _issues(tx, org_id, monitors, states))
+    down = _down_ids(monitors, states)
+    episodes = history.of_monitors(tx, org_id, monitors, down, tx.now - DAYS * DAY_MS)
+    first_at = min(each.created_at for each in monitors)
+    return Status(name, tx.now, lines, _issues(tx, org_id, monitors, down), episodes, first_at)
 
 
 def _lines(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[MonitorLine, ...]:
@@ -166,14 +173,17 @@ def _day(start: int, row: _DayRow | None, pauses: list[Pause]) -> Day:
     return Day(start, row.up, row.down, is_paused) if row is not None else Day(start, is_paused=is_paused)
 
 
-def _issues(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[OngoingIssue, ...]:
-    """Return each monitor that is down, then the open incidents of those that are up."""
-    names = {each.id: each.name for each in monitors}
-    down = [
+def _down_ids(monitors: list[Monitor], states: dict[int, State]) -> list[int]:
+    return [
         each.id
         for each in monitors
         if each.is_running and each.id in states and states[each.id].last_status == BeatStatus.DOWN
     ]
+
+
+def _issues(tx: Tx, org_id: int, monitors: list[Monitor], down: list[int]) -> tuple[OngoingIssue, ...]:
+    """Return each monitor that is down, then the open incidents of those that are up."""
+    names = {each.id: each.name for each in monitors}
     issues = [OngoingIssue(names[each], "is down", tx.one(_DOWN_SINCE, org_id=org_id, id=each)) for each in down]
     for row in tx.all(_OPEN_INCIDENTS, org_id=org_id):
         if row.monitor_id not in down:

@@ -12,8 +12,9 @@ from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.env import Env
-from moorage.core.http.answer import Answer, html
+from moorage.core.http.answer import Answer
 from moorage.core.http.idempotency.once import Write
+from moorage.core.http.pages import style
 from moorage.core.http.route import Router, Scope
 from moorage.core.kit.clock import to_wire
 from moorage.errors import Conflict
@@ -33,10 +34,8 @@ _NUMBER = re.compile(r"[0-9]{0,19}")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Moorage: connect a GitHub account</title>
-<style>:root {{ color-scheme: light dark }} body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
-max-width: 44rem; padding: 0 1rem }} pre {{ padding: .75rem; border: 1px solid; white-space: pre-wrap;
-overflow-wrap: anywhere; user-select: all }}</style></head>
-<body><main><h1>Connect a GitHub account</h1>{body}</main></body></html>
+<style>{style}</style></head>
+<body><main class="card"><h1>Connect a GitHub account</h1>{body}</main></body></html>
 """
 _FINISH = """<p>To finish, run this within ten minutes with the credential that began:</p><pre>{command}</pre>
 <p>Do not send this command to anybody: with it, their organization could read your private repositories. If you
@@ -72,7 +71,8 @@ def make_router(db: Database) -> Router:
 
         It changes nothing.
         """
-        return html(_PAGE.format(body=_callback(env, query)))
+        sheet = style.sheet("moorage.products.repositories.github", "callback.css")
+        return style.answer(_PAGE.format(style=sheet, body=_callback(env, query)), sheet)
 
     @router.post("/github/installations", min_role=Role.ADMIN)
     async def connect_installation(caller: Caller, body: ConnectInstallationInput, write: Write) -> InstallationOut:

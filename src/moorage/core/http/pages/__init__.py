@@ -1,0 +1,1 @@
+"""Style and policy of the HTML pages that the server renders."""
