@@ -130,6 +130,8 @@ export const log = {
   ended: "The log has ended",
   cut: (size: string) => `… ${size} more in this line; download the log to see all of it`,
   line: (number: number) => `Line ${number}`,
+  phases: "Phases of the build",
+  phaseNames: { source: "Source", plan: "Plan", publish: "Publish", start: "Start" },
 };
 
 export const chart = {

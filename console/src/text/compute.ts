@@ -121,6 +121,7 @@ export const invocations = {
 };
 
 export const fnMetrics = {
+  mark: (version: number) => `Version ${version} was deployed`,
   invocations: "Invocations",
   errors: "Errors",
   latency: "Average duration",

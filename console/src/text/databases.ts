@@ -64,6 +64,7 @@ export const database = {
     cpu: "CPU",
     memory: "Memory",
     disk: "Disk",
+    backup: (name: string) => `Backup ${name}`,
     live: "Live",
     liveHint: "CPU, memory and disk are measured every 15 seconds. These charts begin when this page is opened.",
     of: (limit: string) => `of ${limit}`,

@@ -111,7 +111,7 @@ export const rules = {
   testLabel: "Path to test",
   testHint: "Type a path, such as /old?page=2. Unsaved rules take part.",
   testServed: "No redirect: the site answers at this path.",
-  testLoop: "These rules lead in a circle; the API refuses them.",
+  testServedThere: "The site answers there.",
   testLeaves: "Leads to another site",
   testByRule: (at: number) => `redirect ${at}`,
   testHeaders: "Headers of the answer",
@@ -147,6 +147,7 @@ export const metrics = {
   ofLimit: "of the tier's limit",
   static: "A static site is served by the gateway and uses no CPU of its own. Count its visitors to see its traffic.",
   marks: "Deployments in this range",
+  mark: (version: string) => `Deployment ${version}`,
   perBucket: (seconds: number) => (seconds < 3_600 ? `per ${seconds / 60} min` : "per hour"),
 };
 

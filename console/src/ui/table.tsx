@@ -31,6 +31,7 @@ interface TableProps<T> {
   keyOf: (row: T) => string | number;
   label: string;
   hrefOf?: ((row: T) => string) | undefined;
+  idOf?: ((row: T) => string) | undefined; // of the element, so that an address can point at a row
   filter?: ((row: T) => string) | undefined; // the text that the filter searches; without it there is no filter box
   tools?: ComponentChildren; // beside the filter box
   onEnd?: (() => void) | undefined; // loads more rows, while there are more
@@ -43,7 +44,7 @@ const NEAR = "800px"; // above and below the view
 type Sorting = { column: number; isDown: boolean };
 
 export function Table<T>(props: TableProps<T>) {
-  const { rows, columns, keyOf, label, hrefOf, filter, tools, onEnd, isLoadingMore } = props;
+  const { rows, columns, keyOf, label, hrefOf, idOf, filter, tools, onEnd, isLoadingMore } = props;
   const [wanted, setWanted] = useState("");
   const [sorting, setSorting] = useState<Sorting>();
   const [shown, setShown] = useState(FIRST);
@@ -53,6 +54,10 @@ export function Table<T>(props: TableProps<T>) {
   const isLong = found.length > FIRST;
   const widths = useFixedWidths(table, isLong);
   const more = () => (shown < found.length ? setShown(shown + CHUNK) : onEnd?.());
+  const pointed = idOf && found.length > 0 ? decodeURIComponent(location.hash.slice(1)) : "";
+  useEffect(() => {
+    if (pointed) document.getElementById(pointed)?.scrollIntoView({ block: "center" });
+  }, [pointed]);
   useRowKeys(table);
   return (
     <div>
@@ -74,7 +79,7 @@ export function Table<T>(props: TableProps<T>) {
           {chunks.map((from) => (
             <Chunk key={from} isWindowed={isLong} span={columns.length}>
               {found.slice(from, Math.min(from + CHUNK, shown)).map((row, at) => (
-                <Row key={keyOf(row)} row={row} columns={columns} href={hrefOf?.(row)} index={isLong ? from + at + 2 : undefined} />
+                <Row key={keyOf(row)} row={row} columns={columns} href={hrefOf?.(row)} id={idOf?.(row)} isPointed={!!idOf && pointed === idOf(row)} index={isLong ? from + at + 2 : undefined} />
               ))}
             </Chunk>
           ))}
@@ -131,19 +136,22 @@ interface RowProps<T> {
   row: T;
   columns: Column<T>[];
   href: string | undefined;
+  id: string | undefined;
+  isPointed: boolean;
   index: number | undefined;
 }
 
 /** A row is drawn again only when its data, its columns or a signal in it change, so that long lists grow quickly. */
 class Row<T> extends Component<RowProps<T>> {
   override shouldComponentUpdate(next: RowProps<T>, state: unknown): boolean {
-    const { row, columns, href, index } = this.props;
-    return row !== next.row || columns !== next.columns || href !== next.href || index !== next.index || state !== this.state;
+    const { row, columns, href, index, isPointed } = this.props;
+    const isSame = row === next.row && columns === next.columns && href === next.href && index === next.index;
+    return !isSame || isPointed !== next.isPointed || state !== this.state;
   }
 
-  override render({ row, columns, href, index }: RowProps<T>) {
+  override render({ row, columns, href, id, isPointed, index }: RowProps<T>) {
     return (
-      <tr class={href ? "linked" : ""} aria-rowindex={index}>
+      <tr id={id} class={[href && "linked", isPointed && "pointed"].filter(Boolean).join(" ")} aria-rowindex={index}>
         {columns.map((column, at) => (
           <td
             key={column.name}

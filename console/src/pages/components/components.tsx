@@ -148,7 +148,7 @@ function Charts() {
   return (
     <Card title="Charts" actions={<Ranges value={range} ranges={["1h", "24h"] as const} onChange={setRange} />}>
       <div class="stack wide">
-        <Chart title="CPU" times={TIMES} series={[{ label: "CPU", values: WAVE }]} unit="%" max={100} group="example" marks={[{ at: TIMES[20]!, label: "Deployment" }]} />
+        <Chart title="CPU" times={TIMES} series={[{ label: "CPU", values: WAVE }]} unit="%" max={100} group="example" marks={[{ at: TIMES[20]!, label: "Deployment", href: "/projects" }]} />
         <Chart title="Latency" times={TIMES} series={[{ label: "p50", values: WAVE }, { label: "p95", values: WAVE.map((value) => (value === null ? null : value * 1.7)) }]} unit="ms" group="example" />
         <Sparkline values={WAVE} label="Example" />
         <Bars label="Example" bars={Array.from({ length: 24 }, (_, at) => ({ look: at === 9 ? "bad" : at === 10 ? "warn" : "ok", title: `${at}:00` }))} />

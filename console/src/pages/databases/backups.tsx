@@ -56,6 +56,7 @@ function BackupTable({ items, onRestore }: { items: Backup[]; onRestore: (backup
       label={t.title}
       rows={items}
       keyOf={(each) => each.name}
+      idOf={(each) => each.name}
       columns={[
         { name: text.common.name, of: (each) => <code title={each.reason ?? ""}>{each.name}</code> },
         { name: text.common.status, of: (each) => <Status of={each.status === "running" ? "in_progress" : each.status} word={each.status === "running" ? text.status.running : undefined} /> },

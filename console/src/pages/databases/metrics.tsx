@@ -6,12 +6,12 @@ import { useResource } from "../../api/resource";
 import type { Data } from "../../api/types";
 import { bytes, compact, percent } from "../../lib/format";
 import { text } from "../../text";
-import { Chart, Ranges } from "../../ui/chart/chart";
+import { Chart, Ranges, type Mark } from "../../ui/chart/chart";
 import { Meter } from "../../ui/chart/sparkline";
 import { Card, Empty, Loaded, Notice } from "../../ui/feedback";
 import { Time } from "../../ui/time";
 import { NeedsPaid } from "./needs";
-import type { Database, TabProps } from "./state";
+import { paths, type Database, type TabProps } from "./state";
 import { useIsPaid } from "./tiers";
 
 const t = text.database.metrics;
@@ -28,6 +28,13 @@ export default function Metrics({ database, name }: TabProps) {
   const options = { pollMs, isOn: isPaid === true };
   const summary = useResource("/v1/databases/{name}/metrics/summary", sent, options);
   const series = useResource("/v1/databases/{name}/metrics/timeseries", sent, options);
+  const backups = useResource("/v1/databases/{name}/backups", { path: { name } }, { pollMs: 60_000, isOn: isPaid === true });
+  const marks = (backups.data?.items ?? []).map((each): Mark => ({
+    at: Date.parse(each.startedAt) / 1_000,
+    label: t.backup(each.name),
+    href: `${paths(name, "backups")}#${each.name}`,
+    look: each.status === "failed" ? "bad" : "blue",
+  }));
   if (isPaid === false) {
     return (
       <div class="stack wide">
@@ -42,7 +49,7 @@ export default function Metrics({ database, name }: TabProps) {
         {summary.data ? <Totals summary={summary.data} /> : <span />}
         <Ranges value={range} ranges={RANGES} onChange={(next) => route(`${path}?range=${next}`, true)} />
       </div>
-      <Loaded of={series}>{(data) => (data.enabled ? <EngineCharts series={data} group={`database-${name}`} /> : <Notice>{t.off}</Notice>)}</Loaded>
+      <Loaded of={series}>{(data) => (data.enabled ? <EngineCharts series={data} marks={marks} group={`database-${name}`} /> : <Notice>{t.off}</Notice>)}</Loaded>
       <Live database={database} name={name} />
     </div>
   );
@@ -66,19 +73,19 @@ function Totals({ summary }: { summary: Data<"/v1/databases/{name}/metrics/summa
   );
 }
 
-function EngineCharts({ series, group }: { series: Data<"/v1/databases/{name}/metrics/timeseries">; group: string }) {
+function EngineCharts({ series, marks, group }: { series: Data<"/v1/databases/{name}/metrics/timeseries">; marks: Mark[]; group: string }) {
   const { points } = series;
   const shared = useMemo(() => ({ times: points.map((each) => Date.parse(each.t) / 1_000), group }), [points]);
   return (
     <div class="charts three">
       <Card>
-        <Chart {...shared} title={t.connections} series={[{ label: t.connections, values: points.map((each) => each.connections) }]} />
+        <Chart {...shared} marks={marks} title={t.connections} series={[{ label: t.connections, values: points.map((each) => each.connections) }]} />
       </Card>
       <Card>
-        <Chart {...shared} title={t.qps} series={[{ label: t.qps, values: points.map((each) => each.qps), color: "blue" }]} />
+        <Chart {...shared} marks={marks} title={t.qps} series={[{ label: t.qps, values: points.map((each) => each.qps), color: "blue" }]} />
       </Card>
       <Card>
-        <Chart {...shared} title={t.cache} unit="%" max={100} series={[{ label: t.cache, values: points.map((each) => each.cacheHitPct) }]} />
+        <Chart {...shared} marks={marks} title={t.cache} unit="%" max={100} series={[{ label: t.cache, values: points.map((each) => each.cacheHitPct) }]} />
       </Card>
     </div>
   );

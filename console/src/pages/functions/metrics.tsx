@@ -6,7 +6,7 @@ import { useResource } from "../../api/resource";
 import type { Data } from "../../api/types";
 import { compact, count, percent, shortDuration } from "../../lib/format";
 import { text } from "../../text";
-import { Chart, Ranges } from "../../ui/chart/chart";
+import { Chart, Ranges, type Mark } from "../../ui/chart/chart";
 import { Card, Loaded, Notice } from "../../ui/feedback";
 import type { TabProps } from "./function";
 
@@ -33,18 +33,20 @@ export default function MetricsTab({ fn }: TabProps) {
   // The last answer stays until the next one is here, so that nothing jumps.
   const last = useRef<Metrics | undefined>(undefined);
   if (found.data) last.current = found.data;
+  const versions = useResource("/v1/functions/{name}/versions", { path: { name: fn.name } });
+  const marks = (versions.data ?? []).map((each) => ({ at: Date.parse(each.createdAt) / 1_000, label: t.mark(each.version), href: `/functions/${fn.name}/code${each.current ? "" : `/${each.version}`}` }));
   const shown = { ...found, data: found.data ?? last.current };
   return (
     <div class="stack wide">
       <div class="row end">
         <Ranges value={range} ranges={Object.keys(HOURS) as Range[]} onChange={(next) => route(`${path}?range=${next}`, true)} />
       </div>
-      <Loaded of={shown}>{(data) => <Charts data={data} />}</Loaded>
+      <Loaded of={shown}>{(data) => <Charts data={data} marks={marks} />}</Loaded>
     </div>
   );
 }
 
-function Charts({ data }: { data: Metrics }) {
+function Charts({ data, marks }: { data: Metrics; marks: Mark[] }) {
   const times = data.timestamps.map((at) => Date.parse(at) / 1_000);
   const calls = data.invocations.reduce((sum, each) => sum + each, 0);
   const errors = data.errors.reduce((sum, each) => sum + each, 0);
@@ -67,14 +69,14 @@ function Charts({ data }: { data: Metrics }) {
       </dl>
       {calls === 0 && <Notice>{t.empty}</Notice>}
       <Card>
-        <Chart title={t.invocations} times={times} series={[{ label: t.invocations, values: data.invocations }]} format={compact} group="function" />
+        <Chart title={t.invocations} times={times} marks={marks} series={[{ label: t.invocations, values: data.invocations }]} format={compact} group="function" />
       </Card>
       <div class="grid-2 even">
         <Card>
-          <Chart title={t.errors} times={times} series={[{ label: t.errors, values: data.errors, color: "bad" }]} format={compact} group="function" />
+          <Chart title={t.errors} times={times} marks={marks} series={[{ label: t.errors, values: data.errors, color: "bad" }]} format={compact} group="function" />
         </Card>
         <Card>
-          <Chart title={t.latency} times={times} series={[{ label: t.latency, values: data.latency, color: "blue" }]} format={shortDuration} group="function" />
+          <Chart title={t.latency} times={times} marks={marks} series={[{ label: t.latency, values: data.latency, color: "blue" }]} format={shortDuration} group="function" />
         </Card>
       </div>
     </>

@@ -104,7 +104,7 @@ function Response({ aggregate, beats, incidents }: { aggregate: Aggregate; beats
     if (buckets.filter((each) => each.ms !== null).length > 3) return buckets;
     return [...beats].reverse().map((each) => ({ at: Date.parse(each.time) / 1_000, ms: lookOf(each.status) === "ok" ? each.responseTime : null }));
   }, [aggregate, beats]);
-  const marks: Mark[] = incidents.map((each) => ({ at: Date.parse(each.startedAt) / 1_000, label: each.observed.message }));
+  const marks: Mark[] = incidents.map((each) => ({ at: Date.parse(each.startedAt) / 1_000, label: each.observed.message, href: `#incident-${each.id}`, look: "bad" }));
   return (
     <Card>
       <Chart title={t.response} unit="ms" times={points.map((each) => each.at)} series={[{ label: t.response, values: points.map((each) => each.ms) }]} marks={marks} />
@@ -127,6 +127,7 @@ function Incidents({ items, id }: { items: ReturnType<typeof useResource<"/v1/mo
               label={t.incidents}
               rows={list}
               keyOf={(each) => each.id}
+              idOf={(each) => `incident-${each.id}`}
               columns={[
                 { name: t.observed, of: (each) => <span class="breaks">{each.observed.message || each.observed.value}</span> },
                 { name: t.began, of: (each) => <Time at={each.startedAt} />, sort: (each) => each.startedAt },

@@ -9,17 +9,14 @@ import { absolute, compact } from "../../lib/format";
 import { isDark } from "../../lib/theme";
 import { text } from "../../text";
 import { Segments } from "../tabs";
+import { Marks, place, type Mark, type PlacedMark } from "./marks";
+
+export type { Mark } from "./marks";
 
 export interface Series {
   label: string;
   values: (number | null)[];
   color?: "accent" | "blue" | "amber" | "bad" | undefined;
-}
-
-export interface Mark {
-  at: number; // seconds
-  label: string;
-  href?: string | undefined;
 }
 
 interface ChartProps {
@@ -30,7 +27,7 @@ interface ChartProps {
   format?: ((value: number) => string) | undefined;
   group?: string | undefined;
   height?: number | undefined;
-  marks?: Mark[] | undefined; // deployments and incidents
+  marks?: Mark[] | undefined; // deployments, incidents, backups: a click leads there
   max?: number | undefined; // of the axis, for example 100 for percent
 }
 
@@ -41,9 +38,10 @@ export function Chart(props: ChartProps) {
   const { title, times, series, format = compact, unit = "" } = props;
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<number | null>(null);
+  const [placed, setPlaced] = useState<PlacedMark[]>([]);
   const isEmpty = !series.some(({ values }) => values.some((value) => value !== null));
   const dark = isDark.value;
-  usePlot(box, props, setAt, `${dark}`, isEmpty);
+  usePlot(box, props, { onCursor: setAt, onPlaced: setPlaced }, `${dark}`, isEmpty);
   const shown = at ?? times.length - 1;
   return (
     <figure class="chart">
@@ -62,13 +60,25 @@ export function Chart(props: ChartProps) {
           })}
         </span>
       </figcaption>
-      {isEmpty ? <p class="soft small chart-box">{text.chart.noData}</p> : <div class="chart-box" ref={box} aria-hidden="true" />}
+      {isEmpty ? (
+        <p class="soft small chart-box">{text.chart.noData}</p>
+      ) : (
+        <div class="chart-frame">
+          <div class="chart-box" ref={box} aria-hidden="true" />
+          <Marks placed={placed} />
+        </div>
+      )}
       <ValueTable {...props} />
     </figure>
   );
 }
 
-function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, onCursor: (at: number | null) => void, theme: string, isEmpty: boolean) {
+interface Listeners {
+  onCursor: (at: number | null) => void;
+  onPlaced: (marks: PlacedMark[]) => void;
+}
+
+function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, listeners: Listeners, theme: string, isEmpty: boolean) {
   const plot = useRef<uPlot | undefined>(undefined);
   const data = [props.times, ...props.series.map(({ values }) => values)] as uPlot.AlignedData;
   useEffect(() => {
@@ -78,7 +88,7 @@ function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, onC
     void import("uplot").then(({ default: UPlot }) => {
       if (isGone || !box.current) return;
       const width = box.current.clientWidth;
-      plot.current = new UPlot(optionsOf(props, width, onCursor, UPlot), data, box.current);
+      plot.current = new UPlot(optionsOf(props, width, listeners), data, box.current);
       watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry!.contentRect.width, height: props.height ?? 180 }));
       watcher.observe(box.current);
     });
@@ -88,7 +98,7 @@ function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, onC
       plot.current?.destroy();
       plot.current = undefined;
     };
-  }, [theme, isEmpty, props.series.length, props.marks?.length]);
+  }, [theme, isEmpty, props.series.length, (props.marks ?? []).map(({ at }) => at).join()]);
   useEffect(() => plot.current?.setData(data), [props.times, props.series]);
 }
 
@@ -96,7 +106,7 @@ function cssColor(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function optionsOf(props: ChartProps, width: number, onCursor: (at: number | null) => void, UPlot: typeof uPlot): uPlot.Options {
+function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Listeners): uPlot.Options {
   const { series, format = compact, group, height = 180, marks = [], max } = props;
   const axis = { stroke: cssColor("--soft"), grid: { stroke: cssColor("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter Variable" };
   return {
@@ -116,7 +126,7 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
     ],
     hooks: {
       setCursor: [(plot) => onCursor(plot.cursor.idx ?? null)],
-      draw: [(plot) => drawMarks(plot, marks, UPlot)],
+      draw: [(plot) => marks.length > 0 && onPlaced(place(marks, (at) => plot.valToPos(at, "x"), plot.over.offsetLeft, plot.over.offsetWidth))],
     },
   };
 }
@@ -125,23 +135,6 @@ function optionsOf(props: ChartProps, width: number, onCursor: (at: number | nul
 function lonely(plot: uPlot, series: number): number[] {
   const values = plot.data[series]!;
   return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
-}
-
-function drawMarks(plot: uPlot, marks: Mark[], UPlot: typeof uPlot): void {
-  const { ctx, bbox } = plot;
-  ctx.save();
-  ctx.strokeStyle = cssColor("--soft");
-  ctx.lineWidth = UPlot.pxRatio;
-  ctx.setLineDash([3 * UPlot.pxRatio, 3 * UPlot.pxRatio]);
-  for (const mark of marks) {
-    const x = Math.round(plot.valToPos(mark.at, "x", true));
-    if (x < bbox.left || x > bbox.left + bbox.width) continue;
-    ctx.beginPath();
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
-    ctx.stroke();
-  }
-  ctx.restore();
 }
 
 function ValueTable({ title, times, series, format = compact }: ChartProps) {

@@ -13,16 +13,17 @@ interface LogEvent {
   text?: string;
   at?: string;
   timestamp?: string;
+  stream?: string;
   status?: string;
 }
 
-export function lineOf(data: string): { text: string; at: string | undefined } {
+export function lineOf(data: string): { text: string; at: string | undefined; isSystem: boolean } {
   try {
     const event = JSON.parse(data) as LogEvent | string;
-    if (typeof event === "string") return { text: event, at: undefined };
-    return { text: event.line ?? event.message ?? event.text ?? data, at: event.at ?? event.timestamp };
+    if (typeof event === "string") return { text: event, at: undefined, isSystem: false };
+    return { text: event.line ?? event.message ?? event.text ?? data, at: event.at ?? event.timestamp, isSystem: event.stream === "system" };
   } catch {
-    return { text: data, at: undefined };
+    return { text: data, at: undefined, isSystem: false };
   }
 }
 
@@ -36,7 +37,8 @@ export function useLogStream(path: string, onDone?: () => void): { lines: Lines;
       onEvent: (event) => {
         if (event.name === "log") {
           const line = lineOf(event.data);
-          lines.push(line.text, line.at);
+          if (line.isSystem) lines.pushSystem(line.text, line.at);
+          else lines.push(line.text, line.at);
         }
         if (event.name === "status") refresh("/v1/projects", "/v1/deployments");
         if (event.name !== "done") return undefined;

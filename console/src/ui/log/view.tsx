@@ -10,6 +10,7 @@ import { bytes } from "../../lib/format";
 import { text } from "../../text";
 import { Button } from "../button";
 import { search, type Line, type Lines } from "./lines";
+import { PhaseBar, PhaseHeading, phaseAt } from "./phases";
 
 const ROW = 20;
 const AROUND = 20; // rows above and below those in view
@@ -33,9 +34,14 @@ export function LogView({ lines, name, isLive = false, isTall = false, note }: L
   const errors = useMemo(() => lines.items.flatMap((line, at) => (line.isError ? [at] : [])), [version]);
   const view = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState(lines.items.length);
-  const show = (at: number) => {
+  const [top, setTop] = useState(0);
+  const hasPhases = lines.phases.length > 1;
+  const phase = hasPhases ? phaseAt(lines.phases, firstInView(view.current, top, wraps)) : 0;
+  // The phase that failed is the last one; commands before it may have printed errors and been repeated.
+  const firstError = errors.find((at) => hasPhases && at >= lines.phases[lines.phases.length - 1]!.from) ?? errors[0];
+  const show = (at: number, part = 1 / 3) => {
     setFollowing(false);
-    view.current!.scrollTop = at * ROW - view.current!.clientHeight / 3;
+    view.current!.scrollTop = topOf(view.current!, at) - view.current!.clientHeight * part;
   };
   const step = (by: number) => {
     if (found.length === 0) return;
@@ -69,8 +75,8 @@ export function LogView({ lines, name, isLive = false, isTall = false, note }: L
         </div>
         {wanted && <span class="soft small figures">{found.length ? text.log.matches(Math.min(current, found.length - 1) + 1, found.length) : text.log.noMatches}</span>}
         <span class="grow" />
-        {errors.length > 0 && (
-          <Button kind="quiet" size="small" onClick={() => show(errors[0]!)} icon={<CircleAlert size={14} aria-hidden="true" />}>
+        {firstError !== undefined && (
+          <Button kind="quiet" size="small" onClick={() => show(firstError)} icon={<CircleAlert size={14} aria-hidden="true" />}>
             {text.log.firstError}
           </Button>
         )}
@@ -82,16 +88,20 @@ export function LogView({ lines, name, isLive = false, isTall = false, note }: L
         <Button kind="quiet" size="small" isPressed={wraps} onClick={() => setWraps(!wraps)} label={text.log.wrap} icon={<WrapText size={14} aria-hidden="true" />} />
         <Button kind="quiet" size="small" onClick={() => download(lines, name)} label={text.log.download} icon={<Download size={14} aria-hidden="true" />} />
       </div>
+      {hasPhases && <PhaseBar lines={lines} current={phase} onShow={(at) => show(at, 0)} />}
       <div class="log-wrap">
+        {hasPhases && top > 0 && <PhaseHeading lines={lines} order={phase} />}
         <Rows
           lines={lines}
           view={view}
+          top={top}
           isTall={isTall}
           wraps={wraps}
           found={found}
           current={found[current]}
           note={note}
-          onScroll={(isAtEnd) => {
+          onScroll={(nextTop, isAtEnd) => {
+            setTop(nextTop);
             if (isLive) setFollowing(isAtEnd);
             if (isAtEnd) setSeen(lines.items.length);
           }}
@@ -113,24 +123,36 @@ export function LogView({ lines, name, isLive = false, isTall = false, note }: L
   );
 }
 
+/** Return where a line begins; rows that are wrapped are higher than others. */
+function topOf(box: HTMLElement, at: number): number {
+  return box.querySelector<HTMLElement>(`.wraps [data-at="${at}"]`)?.offsetTop ?? at * ROW;
+}
+
+function firstInView(box: HTMLElement | null, top: number, wraps: boolean): number {
+  if (!wraps || !box) return Math.ceil(top / ROW);
+  const rows = [...box.querySelectorAll<HTMLElement>("[data-at]")];
+  return Number(rows.find((row) => row.offsetTop >= top)?.dataset["at"] ?? Math.ceil(top / ROW));
+}
+
 interface RowsProps {
   lines: Lines;
   view: { current: HTMLDivElement | null };
+  top: number;
   isTall: boolean;
   wraps: boolean;
   found: number[];
   current: number | undefined;
   note: string | undefined;
-  onScroll: (isAtEnd: boolean) => void;
+  onScroll: (top: number, isAtEnd: boolean) => void;
 }
 
-function Rows({ lines, view, isTall, wraps, found, current, note, onScroll }: RowsProps) {
-  const [top, setTop] = useState(0);
+function Rows({ lines, view, top, isTall, wraps, found, current, note, onScroll }: RowsProps) {
   const total = lines.items.length;
   const height = view.current?.clientHeight ?? 600;
   const isVirtual = !wraps || total > 3_000;
   const from = isVirtual ? Math.max(0, Math.floor(top / ROW) - AROUND) : 0;
   const to = isVirtual ? Math.min(total, Math.ceil((top + height) / ROW) + AROUND) : total;
+  const headings = new Set(lines.phases.map((phase) => phase.from));
   const marked = useMemo(() => new Set(found), [found]);
   const target = Number(/^#L(\d+)$/.exec(location.hash)?.[1] ?? 0) - 1;
   return (
@@ -143,8 +165,7 @@ function Rows({ lines, view, isTall, wraps, found, current, note, onScroll }: Ro
       aria-live="off"
       onScroll={(event) => {
         const box = event.currentTarget;
-        setTop(box.scrollTop);
-        onScroll(box.scrollTop + box.clientHeight >= box.scrollHeight - ROW);
+        onScroll(box.scrollTop, box.scrollTop + box.clientHeight >= box.scrollHeight - ROW);
       }}
     >
       {total === 0 && note && <p class="log-note">{note}</p>}
@@ -152,7 +173,7 @@ function Rows({ lines, view, isTall, wraps, found, current, note, onScroll }: Ro
         <div class="log-rows" style={{ transform: isVirtual ? `translateY(${from * ROW}px)` : undefined }}>
           {lines.items.slice(from, to).map((line, index) => {
             const at = from + index;
-            const classes = ["log-line", line.isError && "bad", marked.has(at) && "found", at === current && "current", at === target && "target"];
+            const classes = ["log-line", headings.has(at) && "begins", line.isError && "bad", marked.has(at) && "found", at === current && "current", at === target && "target"];
             return <Row key={at} line={line} at={at} classes={classes.filter(Boolean).join(" ")} />;
           })}
         </div>
@@ -165,7 +186,7 @@ function Row({ line, at, classes }: { line: Line; at: number; classes: string })
   const isLong = line.text.length > LONGEST;
   const shown = isLong ? line.text.slice(0, LONGEST) : line.text;
   return (
-    <div class={classes} title={line.at}>
+    <div class={classes} title={line.at} data-at={at}>
       <a class="number" href={`#L${at + 1}`} aria-label={text.log.line(at + 1)} onClick={(event) => mark(event, at)}>
         {at + 1}
       </a>

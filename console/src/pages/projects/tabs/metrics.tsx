@@ -12,7 +12,7 @@ import { Chart, Ranges, type Mark } from "../../../ui/chart/chart";
 import { Card, Empty, Loaded } from "../../../ui/feedback";
 import { Time } from "../../../ui/time";
 import type { TabProps } from "../project";
-import { shortCommit, type Project } from "../state";
+import { markOf, shortCommit, useLiveDeployments, type Project } from "../state";
 
 type Metrics = Data<"/v1/projects/{name}/metrics">;
 
@@ -34,10 +34,8 @@ function AppMetrics({ project }: { project: Project }) {
   const { query, path, route } = useLocation();
   const range = (RANGES.find((each) => each === query["range"]) ?? "1h") as Range;
   const metrics = useResource("/v1/projects/{name}/metrics", { path: { name: project.name }, query: { range } }, { pollMs: range === "1h" ? 15_000 : 60_000 });
-  const list = useResource("/v1/projects/{name}/deployments", { path: { name: project.name }, query: { limit: 100 } }, { pollMs: 15_000 });
-  const start = metrics.data?.items[0] ? Date.parse(metrics.data.items[0].at) : Infinity;
-  const within = (list.data?.items ?? []).filter((each) => each.status === "succeeded" && !each.preview && Date.parse(each.updatedAt) >= start);
-  const marks = within.map((each) => ({ at: Date.parse(each.updatedAt) / 1_000, label: shortCommit(each.commitId) || each.kind }));
+  const within = useLiveDeployments(project.name, metrics.data?.items[0] ? Date.parse(metrics.data.items[0].at) : Infinity);
+  const marks = within.map((each) => markOf(project.name, each));
   return (
     <div class="stack wide">
       <div class="row between wrap">

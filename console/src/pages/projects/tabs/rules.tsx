@@ -7,7 +7,6 @@ import { useAction } from "../../../api/actions";
 import { api } from "../../../api/client";
 import type { ApiError } from "../../../api/errors";
 import { useResource, type Resource } from "../../../api/resource";
-import type { HeaderRule, Redirect } from "../../../lib/rules";
 import { whyNot } from "../../../lib/roles";
 import { text } from "../../../text";
 import { Button } from "../../../ui/button";
@@ -15,6 +14,21 @@ import { Card, Empty, ErrorBox, Loaded } from "../../../ui/feedback";
 import { Select } from "../../../ui/form";
 import type { TabProps } from "../project";
 import { TestBox } from "./testbox";
+
+export interface Redirect {
+  source: string;
+  destination: string;
+  status: number;
+}
+
+export interface HeaderRule {
+  source: string;
+  name: string;
+  value: string;
+}
+
+const bareRedirect = ({ source, destination, status }: Redirect): Redirect => ({ source, destination, status });
+const bareHeader = ({ source, name, value }: HeaderRule): HeaderRule => ({ source, name, value });
 
 export default function Rules({ project }: TabProps) {
   const path = { name: project.name };
@@ -25,7 +39,7 @@ export default function Rules({ project }: TabProps) {
   const t = text.rules;
   return (
     <div class="stack wide">
-      <TestBox redirects={newRedirects ?? redirects.data ?? []} headers={newHeaders ?? headers.data ?? []} origin={project.projectUrl.replace(/\/$/, "")} />
+      <TestBox project={project.name} redirects={newRedirects?.map(bareRedirect)} headers={newHeaders?.map(bareHeader)} />
       <RuleList
         title={t.redirects}
         hint={t.redirectsHint}
@@ -36,7 +50,7 @@ export default function Rules({ project }: TabProps) {
         draft={newRedirects}
         onChange={setRedirects}
         blank={{ source: "", destination: "", status: 301 }}
-        strip={({ source, destination, status }) => ({ source, destination, status })}
+        strip={bareRedirect}
         save={async (rules) => void (await api.put("/v1/projects/{name}/redirects", { path, body: { redirects: rules } }))}
         field="redirects"
         cells={(rule, at, set, problem) => (
@@ -62,7 +76,7 @@ export default function Rules({ project }: TabProps) {
         draft={newHeaders}
         onChange={setHeaders}
         blank={{ source: "/*", name: "", value: "" }}
-        strip={({ source, name, value }) => ({ source, name, value })}
+        strip={bareHeader}
         save={async (rules) => void (await api.put("/v1/projects/{name}/headers", { path, body: { headers: rules } }))}
         field="headers"
         cells={(rule, at, set, problem) => (

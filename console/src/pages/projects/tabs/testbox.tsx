@@ -1,75 +1,114 @@
-/** "What happens to /old?": follows a path through the rules of the editors, also those that are not saved yet. */
+/** "What happens to /old?": the API follows a path through the rules, also through those that are not saved yet. */
 
-import { ArrowRight, CircleCheck, ExternalLink, RotateCw } from "lucide-preact";
+import { ArrowRight, CircleCheck, ExternalLink } from "lucide-preact";
 import { useLocation } from "preact-iso";
-import { useState } from "preact/hooks";
-import { evaluate, type HeaderRule, type Outcome, type Redirect } from "../../../lib/rules";
+import { useEffect, useState } from "preact/hooks";
+import { api } from "../../../api/client";
+import { toApiError, type ApiError } from "../../../api/errors";
+import type { Data } from "../../../api/types";
 import { text } from "../../../text";
-import { Card } from "../../../ui/feedback";
+import { Card, ErrorBox } from "../../../ui/feedback";
 import { Field } from "../../../ui/form";
+import type { HeaderRule, Redirect } from "./rules";
+
+type Outcome = Data<"/v1/projects/{name}/redirects/test", "post">;
+
+const TYPING_MS = 200; // A request is sent after a pause of this length.
 
 interface TestBoxProps {
-  redirects: Redirect[];
-  headers: HeaderRule[];
-  origin: string;
+  project: string;
+  redirects: Redirect[] | undefined; // changed ones; the stored ones apply without them
+  headers: HeaderRule[] | undefined;
 }
 
-export function TestBox({ redirects, headers, origin }: TestBoxProps) {
+interface Trial {
+  outcome?: Outcome | undefined;
+  error?: ApiError | undefined;
+}
+
+function useTrial(path: string, { project, redirects, headers }: TestBoxProps): Trial {
+  const [trial, setTrial] = useState<Trial>({});
+  // Rows that were just added are empty; the others keep their numbers.
+  const numbers = redirects?.flatMap(({ source, destination }, at) => (source || destination ? [at] : []));
+  const named = headers?.flatMap(({ name }, at) => (name ? [at] : []));
+  const body = {
+    path,
+    ...(redirects && { redirects: numbers!.map((at) => redirects[at]!) }),
+    ...(headers && { headers: named!.map((at) => headers[at]!) }),
+  };
+  useEffect(() => {
+    if (!path.startsWith("/")) return setTrial({});
+    const aborting = new AbortController();
+    const timer = setTimeout(async () => {
+      try {
+        const outcome = await api.post("/v1/projects/{name}/redirects/test", { path: { name: project }, body, signal: aborting.signal });
+        setTrial({ outcome: { ...outcome, redirects: outcome.redirects.map((hop) => ({ ...hop, index: numbers?.[hop.index] ?? hop.index })) } });
+      } catch (failure) {
+        if (!aborting.signal.aborted) setTrial({ error: toApiError(failure) });
+      }
+    }, TYPING_MS);
+    return () => {
+      clearTimeout(timer);
+      aborting.abort();
+    };
+  }, [JSON.stringify(body), project]);
+  return trial;
+}
+
+export function TestBox(props: TestBoxProps) {
   const { query } = useLocation();
   const [path, setPath] = useState(query["test"] ?? "");
+  const { outcome, error } = useTrial(path, props);
   const t = text.rules;
-  const isPath = path.startsWith("/");
   return (
     <Card title={t.test}>
       <div class="stack">
-        <Field label={t.testLabel} hint={t.testHint} problem={path && !isPath ? t.testBadPath : undefined}>
+        <Field label={t.testLabel} hint={t.testHint} problem={path && !path.startsWith("/") ? t.testBadPath : undefined}>
           {(ids) => (
             <input {...ids} class="input mono" placeholder="/old" value={path} spellcheck={false} autocomplete="off" onInput={(event) => setPath(event.currentTarget.value)} />
           )}
         </Field>
-        <div role="status">{isPath && <Result given={path} outcome={evaluate(path, redirects, headers, origin)} />}</div>
+        <div role="status">
+          {outcome && <Result outcome={outcome} />}
+          {error && <ErrorBox error={error} details={Object.entries(error.fields).map(([name, problem]) => `${name}: ${problem}`)} />}
+        </div>
       </div>
     </Card>
   );
 }
 
-function Result({ given, outcome }: { given: string; outcome: Outcome }) {
+function Result({ outcome }: { outcome: Outcome }) {
   const t = text.rules;
+  const { path, redirects, leavesSite, headers } = outcome;
   return (
     <div class="stack">
       <ol class="test-steps">
-        <li class="mono">{given}</li>
-        {outcome.steps.map((step, at) => (
+        <li class="mono breaks">{path}</li>
+        {redirects.map((hop, at) => (
           <li key={at}>
             <ArrowRight size={14} aria-hidden="true" />
-            <span class="tag accent">{step.status}</span>
-            <span class="mono breaks">{step.to}</span>
-            <span class="soft small">{t.testByRule(step.rule + 1)}</span>
+            <span class="tag accent">{hop.status}</span>
+            <span class="mono breaks">{hop.location}</span>
+            <span class="soft small">{t.testByRule(hop.index + 1)}</span>
           </li>
         ))}
-        {outcome.end === "served" && (
-          <li>
-            <CircleCheck size={14} class="ok-mark" aria-hidden="true" />
-            <span>{outcome.steps.length === 0 ? t.testServed : <span class="mono">{outcome.path}</span>}</span>
-          </li>
-        )}
-        {outcome.end === "elsewhere" && (
+        {leavesSite ? (
           <li>
             <ExternalLink size={14} aria-hidden="true" /> {t.testLeaves}
           </li>
-        )}
-        {outcome.end === "loop" && (
-          <li class="rule-problem">
-            <RotateCw size={14} aria-hidden="true" /> {t.testLoop}
+        ) : (
+          <li>
+            <CircleCheck size={14} class="ok-mark" aria-hidden="true" />
+            <span>{redirects.length === 0 ? t.testServed : t.testServedThere}</span>
           </li>
         )}
       </ol>
-      {outcome.end === "served" && (
+      {!leavesSite && (
         <div class="stack tight">
           <span class="soft small">{t.testHeaders}</span>
-          {outcome.headers.length === 0 && <span class="small">{t.testNoHeaders}</span>}
-          {outcome.headers.map(([name, value]) => (
-            <code key={name} class="breaks">
+          {headers.length === 0 && <span class="small">{t.testNoHeaders}</span>}
+          {headers.map(({ index, name, value }) => (
+            <code key={index} class="breaks">
               {name}: {value}
             </code>
           ))}

@@ -14,7 +14,7 @@ import { Button } from "../../../ui/button";
 import { Chart, Ranges } from "../../../ui/chart/chart";
 import { Card, Empty, Loaded } from "../../../ui/feedback";
 import type { TabProps } from "../project";
-import type { Project } from "../state";
+import { markOf, useLiveDeployments, type Project } from "../state";
 
 type Analytics = Data<"/v1/projects/{name}/analytics">;
 
@@ -56,7 +56,7 @@ function Figures({ project }: { project: Project }) {
         {visits.data ? <Totals visits={visits.data} /> : <span />}
         <Ranges value={range} ranges={RANGES} onChange={(next) => route(`${path}?range=${next}`, true)} />
       </div>
-      <Loaded of={visits}>{(data) => <Details visits={data} />}</Loaded>
+      <Loaded of={visits}>{(data) => <Details visits={data} name={project.name} />}</Loaded>
     </div>
   );
 }
@@ -83,19 +83,20 @@ function Totals({ visits }: { visits: Analytics }) {
   );
 }
 
-function Details({ visits }: { visits: Analytics }) {
+function Details({ visits, name }: { visits: Analytics; name: string }) {
   const t = text.visitors;
   const times = useMemo(() => visits.series.map((each) => Date.parse(each.t) / 1_000), [visits]);
+  const marks = useLiveDeployments(name, (times[0] ?? Infinity) * 1_000).map((each) => markOf(name, each));
   const per = visits.range === "24h" ? t.perHour : t.perDay;
   const statuses = Object.entries(visits.totals.statuses).filter(([, requests]) => requests > 0).sort();
   return (
     <>
       <div class="charts">
         <Card>
-          <Chart title={`${t.visitors} ${per}`} times={times} group="visits" series={[{ label: t.visitors, values: visits.series.map((each) => each.visitors) }]} />
+          <Chart title={`${t.visitors} ${per}`} times={times} marks={marks} group="visits" series={[{ label: t.visitors, values: visits.series.map((each) => each.visitors) }]} />
         </Card>
         <Card>
-          <Chart title={`${t.requests} ${per}`} times={times} group="visits" series={[{ label: t.requests, values: visits.series.map((each) => each.requests), color: "blue" }]} />
+          <Chart title={`${t.requests} ${per}`} times={times} marks={marks} group="visits" series={[{ label: t.requests, values: visits.series.map((each) => each.requests), color: "blue" }]} />
         </Card>
       </div>
       <div class="charts">
