@@ -1,0 +1,1 @@
+"""Builds images from Dockerfiles without a Docker daemon."""
