@@ -1,0 +1,164 @@
+"""Layers as archives: a folder of changes becomes a tar file, and back.
+
+A folder of changes has whiteouts as overlay mounts have them; the archive has those of the OCI format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, cast
+
+from moorage.runtime.images.building.tree import is_opaque, is_whiteout, mark_opaque, owner_of
+
+MAX_ENTRIES = 500_000
+WHITEOUT, OPAQUE_ENTRY = ".wh.", ".wh..wh..opq"
+_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
+_BUFFER = 2**20
+
+Owners = Mapping[str, tuple[int, int]]  # path in the layer -> owner that the disk does not have
+
+
+class TooManyFiles(ValueError):
+    """A step changed more files than a layer may have; the message is for the user."""
+
+
+def pack(folder: Path, target: Path, *, owners: Owners, most_entries: int = MAX_ENTRIES) -> int:
+    """Write the changes of a folder to a tar file; return the number of entries.
+
+    Files that the owner cannot read are made readable on the disk, and keep their mode in the archive. Setuid bits are
+    removed from the disk for the same reason: only the archive needs them.
+    """
+    with target.open("xb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        packer = _Packer(archive, str(folder), owners, most_entries)
+        packer.add_folder("", str(folder))
+    return packer.entries
+
+
+class _Packer:
+    def __init__(self, archive: tarfile.TarFile, root: str, owners: Owners, most_entries: int) -> None:
+        self._archive = archive
+        self._root = root
+        self._owners = owners
+        self._most_entries = most_entries
+        self._inodes: dict[int, str] = {}
+        self.entries = 0
+
+    def add_folder(self, above: str, path: str) -> None:
+        """Add the entries of a folder, and those below it."""
+        with os.scandir(path) as scan:
+            entries = sorted(scan, key=lambda each: each.name)
+        for entry in entries:
+            name = f"{above}{entry.name}"
+            status = entry.stat(follow_symlinks=False)
+            self._count()
+            if is_whiteout(status):
+                self._add_empty(f"{above}{WHITEOUT}{entry.name}")
+            elif stat.S_ISDIR(status.st_mode):
+                self._add_one(name, entry.path, status)
+                if is_opaque(entry.path):
+                    self._add_empty(f"{name}/{OPAQUE_ENTRY}")
+                self.add_folder(f"{name}/", entry.path)
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+                self._add_one(name, entry.path, status)
+
+    def _count(self) -> None:
+        self.entries += 1
+        if self.entries > self._most_entries:
+            raise TooManyFiles(f"the step changed more than {self._most_entries:,} files")
+
+    def _add_empty(self, name: str) -> None:
+        header = tarfile.TarInfo(name)
+        header.mode = 0o600
+        self._archive.addfile(header)
+
+    def _add_one(self, name: str, path: str, status: os.stat_result) -> None:
+        header = tarfile.TarInfo(name)
+        header.mode = stat.S_IMODE(status.st_mode)
+        header.mtime = max(int(status.st_mtime), 0)
+        header.uid, header.gid = self._owners.get(name) or owner_of(status)
+        self._make_plain(path, status)
+        if stat.S_ISDIR(status.st_mode):
+            header.type = tarfile.DIRTYPE
+        elif stat.S_ISLNK(status.st_mode):
+            header.type, header.linkname, header.mode = tarfile.SYMTYPE, os.readlink(path), 0o777
+        elif stat.S_ISFIFO(status.st_mode):
+            header.type = tarfile.FIFOTYPE
+        elif status.st_nlink > 1 and (first := self._inodes.setdefault(status.st_ino, name)) != name:
+            header.type, header.linkname = tarfile.LNKTYPE, first
+        else:
+            header.size = status.st_size
+            with open(path, "rb", buffering=0) as content:
+                self._archive.addfile(header, cast("IO[bytes]", content))
+            return
+        self._archive.addfile(header)
+
+    def _make_plain(self, path: str, status: os.stat_result) -> None:
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode):
+            return
+        readable = 0o700 if stat.S_ISDIR(status.st_mode) else 0o400
+        wanted = mode & ~_SPECIAL_BITS if stat.S_ISREG(status.st_mode) else mode
+        if os.geteuid() != 0:
+            wanted |= readable
+        if wanted != mode:
+            os.chmod(path, wanted)
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Write a layer that `pack` made to a new folder, with whiteouts for overlay mounts."""
+    target.mkdir(mode=0o755)
+    late: list[tuple[str, tarfile.TarInfo]] = []
+    with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|", bufsize=_BUFFER) as opened:
+        while (member := opened.next()) is not None:
+            opened.members.clear()  # type: ignore[attr-defined]  # Else `tarfile` keeps every header.
+            path = f"{target}/{_checked(member.name)}"
+            above, name = os.path.split(path)
+            if name == OPAQUE_ENTRY:
+                mark_opaque(above)
+            elif name.startswith(WHITEOUT):
+                os.mknod(f"{above}/{name.removeprefix(WHITEOUT)}", stat.S_IFCHR, 0)
+            else:
+                _write(opened, member, path, str(target))
+                if member.isdir():
+                    late.append((path, member))
+                elif not member.islnk():
+                    _set_attributes(path, member)
+    for path, member in reversed(late):
+        _set_attributes(path, member)
+
+
+def _checked(name: str) -> str:
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise ValueError(f"the layer has a file with the forbidden name {name[:200]!r}")
+    return name.rstrip("/")
+
+
+def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, path: str, root: str) -> None:
+    if member.isdir():
+        os.mkdir(path, 0o700)
+    elif member.issym():
+        os.symlink(member.linkname, path)
+    elif member.islnk():
+        os.link(f"{root}/{_checked(member.linkname)}", path, follow_symlinks=False)
+    elif member.isfifo():
+        os.mkfifo(path)
+    elif member.isreg():
+        content = cast("IO[bytes]", opened.extractfile(member))
+        with open(path, "xb", buffering=0) as file:
+            while block := content.read(_BUFFER):
+                file.write(block)
+
+
+def _set_attributes(path: str, member: tarfile.TarInfo) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, member.uid, member.gid, follow_symlinks=False)
+    if not member.issym():
+        mode = member.mode & 0o7777 if member.isdir() else member.mode & ~_SPECIAL_BITS & 0o7777
+        os.chmod(path, mode if os.geteuid() == 0 else mode | (0o700 if member.isdir() else 0o400))
+    with contextlib.suppress(OSError):
+        os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)
