@@ -9,8 +9,9 @@ from pathlib import Path
 PROGRAMS = ("sh", "cat", "ls", "id", "sleep", "touch", "mkdir", "readlink", "grep", "hostname")
 
 
-def make_root(root: Path) -> Path:
-    for program in PROGRAMS:
+def make_root(root: Path, *more: str) -> Path:
+    """Make a root folder with the usual programs, and with some more."""
+    for program in (*PROGRAMS, *more):
         _copy(root, program)
     (root / "bin").symlink_to("usr/bin")
     for name in ("lib", "lib64"):

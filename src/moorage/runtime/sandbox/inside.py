@@ -16,6 +16,8 @@ from moorage.runtime.sandbox import root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.network import setup as network
+from moorage.runtime.sandbox.rootfs import users
+from moorage.runtime.sandbox.rootfs.users import Identity
 
 TMP = "/tmp"  # noqa: S108
 NPROC_PER_NAMESPACE = (5, 14)  # kernel version; older ones count a user's processes over all user namespaces
@@ -86,14 +88,19 @@ def seal(
     program: bytes,
     kept: Sequence[int] = (),
     is_bounded: bool = False,
+    identity: Identity | None = None,
 ) -> None:
     """Set limits, give up all rights and install the seccomp filter.
 
     `sockets` are the resolver's, none without a network. They are sent with `message`, after the notify descriptor of
-    the filter and before the descriptors `kept`, and closed here.
+    the filter and before the descriptors `kept`, and closed here. With `identity`, the program has a user of an image.
     """
     set_limits(limits)
-    give_up_rights(uid, is_bounded=is_bounded)
+    if identity is None:
+        give_up_rights(uid, is_bounded=is_bounded)
+    else:
+        users.become(identity)
+        _keep_rights_low()
     notify = seccomp.install(program, listener=bool(sockets))
     fds = [notify, *(each.fileno() for each in sockets), *kept] if notify is not None else list(kept)
     socket.send_fds(channel, [message], fds)
@@ -115,6 +122,10 @@ def give_up_rights(uid: int | None, *, is_bounded: bool = False) -> None:
             sys_.drop_bounding_set()
         os.setresuid(uid, uid, uid)
     sys_.drop_capabilities(bounding=uid is None)
+    _keep_rights_low()
+
+
+def _keep_rights_low() -> None:
     sys_.no_new_privs()
     sys_.set_pdeathsig(signal.SIGKILL)  # The kernel clears it when credentials change.
     os.umask(0o022)

@@ -55,11 +55,11 @@ def take_own_mounts(within_s: float = 2.0) -> None:
     keep_mounts_private()
 
 
-def map_user(uid: int, gid: int, inside: int = 0) -> None:
+def map_user(uid: int, gid: int, inside: int = 0, inside_gid: int | None = None) -> None:
     """Map uid and gid of this process to `inside` in its new user namespace."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{inside} {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{inside} {gid} 1")
+    Path("/proc/self/gid_map").write_text(f"{inside if inside_gid is None else inside_gid} {gid} 1")
 
 
 def keep_mounts_private() -> None:
@@ -107,10 +107,11 @@ def make_writable() -> None:
 
 def finish(root: Path, *, folders: tuple[str, ...]) -> None:
     """Add devices and empty mount points to a tree, and make it read-only."""
-    _make_devices(root)
+    (root / "dev").mkdir()
+    make_devices(root / "dev")
     for folder in folders:
         (root / folder).mkdir(exist_ok=True)
-    if os.getuid() != 0 or not _is_initial_user_namespace():
+    if os.getuid() != 0 or not is_initial_user_namespace():
         # In a user namespace the kernel allows a new /proc only where one is already mounted; see `mount_proc`.
         sys_.mount("/proc", str(root / "proc"), None, sys_.MS_BIND | sys_.MS_REC, None)
     sys_.mount_setattr(sys_.AT_FDCWD, str(root), 0, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
@@ -130,7 +131,8 @@ def mount_proc(staging: str = "/run") -> None:
     sys_.mount(staging, "/proc", None, sys_.MS_MOVE, None)
 
 
-def _is_initial_user_namespace() -> bool:
+def is_initial_user_namespace() -> bool:
+    """Whether ids of this process are those of the machine."""
     return Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
@@ -168,17 +170,17 @@ def _link_or_bind(root: Path, path: str) -> None:
         bind(path, target)
 
 
-def _make_devices(root: Path) -> None:
-    dev = root / "dev"
-    dev.mkdir()
+def make_devices(dev: Path, *, with_shm: bool = True) -> None:
+    """Bind-mount devices in a folder, and add the links that programs expect beside them."""
     for name in DEVICES:
         (dev / name).touch()
         sys_.mount(f"/dev/{name}", str(dev / name), None, sys_.MS_BIND, None)
         sys_.mount_setattr(sys_.AT_FDCWD, str(dev / name), 0, sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NOEXEC, 0, 0)
     for name, target in {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         (dev / name).symlink_to(target)
-    # POSIX semaphores and shared memory count against the size of /tmp.
-    (dev / "shm").symlink_to("/tmp")  # noqa: S108
+    if with_shm:
+        # POSIX semaphores and shared memory count against the size of /tmp.
+        (dev / "shm").symlink_to("/tmp")  # noqa: S108
 
 
 def _default_files() -> dict[str, str]:

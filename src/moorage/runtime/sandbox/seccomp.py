@@ -26,6 +26,11 @@ _DENIED = (
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "ioperm", "iopl", "modify_ldt"),
 )
+# Calls that change owners and users, which a user namespace with a single id does not have.
+_OWNERS = (
+    *("chown", "fchown", "lchown", "fchownat", "setuid", "setgid", "setreuid", "setregid"),
+    *("setresuid", "setresgid", "setgroups"),
+)
 # Kernel memory that is in no mapping: memfd files, System V messages and semaphores.
 _UNMAPPED = ("memfd_create", "memfd_secret", "msgget", "semget")
 _MAX_SEGMENT_BYTES = 4096
@@ -71,12 +76,20 @@ _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, o
 _Block = list[_Instruction]
 
 
-def build(*, notify: bool, listens: bool = False, is_counted: bool = True, arch: str | None = None) -> bytes:
+def build(
+    *,
+    notify: bool,
+    listens: bool = False,
+    is_counted: bool = True,
+    pretends_owners: bool = False,
+    arch: str | None = None,
+) -> bytes:
     """Assemble the filter; with `notify`, `connect` and `listen` wait for an answer.
 
     With `listens`, `bind` waits too: accepted connections are host sockets, which could be bound to any port of the
     host after they have ended. Without `is_counted`, no memory controller counts the kernel memory of a process, so
-    calls that allocate memory outside of mappings are denied.
+    calls that allocate memory outside of mappings are denied. With `pretends_owners`, changes of owners and users
+    succeed without effect: programs made for containers expect several ids.
     """
     arch = arch or syscalls.ARCH
     program = _check_architecture(arch) + _check_arguments(arch, notify=notify)
@@ -84,6 +97,8 @@ def build(*, notify: bool, listens: bool = False, is_counted: bool = True, arch:
         for name in ("connect", "listen", *(("bind",) if listens else ())):
             program += _when_called(name, arch, [_NOTIFY])
     program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags are in memory; libc falls back to clone.
+    for name in _OWNERS if pretends_owners else ():
+        program += _when_called(name, arch, [_fail(0)])
     program += [] if is_counted else _unmapped_memory(arch)
     for name in _DENIED:
         if syscalls.number(name, arch) is not None:

@@ -19,6 +19,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "bind": (49, 200),
     "bpf": (321, 280),
     "capset": (126, 91),
+    "chown": (92, None),
     "chroot": (161, 51),
     "clock_adjtime": (305, 266),
     "clock_settime": (227, 112),
@@ -27,6 +28,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "connect": (42, 203),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
     "file_setattr": (469, 469),
     "finit_module": (313, 273),
     "fsconfig": (431, 431),
@@ -45,6 +48,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
+    "lchown": (94, None),
     "listen": (50, 201),
     "lookup_dcookie": (212, 18),
     "memfd_create": (319, 279),
@@ -80,10 +84,17 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setdomainname": (171, 162),
     "setfsgid": (123, 152),
     "setfsuid": (122, 151),
+    "setgid": (106, 144),
+    "setgroups": (116, 159),
     "sethostname": (170, 161),
     "setns": (308, 268),
+    "setregid": (114, 143),
+    "setresgid": (119, 149),
+    "setresuid": (117, 147),
+    "setreuid": (113, 145),
     "setsockopt": (54, 208),
     "settimeofday": (164, 170),
+    "setuid": (105, 146),
     "shmget": (29, 194),
     "socket": (41, 198),
     "socketpair": (53, 199),
@@ -129,6 +140,7 @@ OPEN_TREE_CLONE = 0x1
 OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 
 MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
 
 MOUNT_ATTR_RDONLY = 0x1
 MOUNT_ATTR_NOSUID = 0x2
@@ -258,11 +270,11 @@ def yield_disk() -> None:
     _call("ioprio_set", _IOPRIO_WHO_PROCESS, 0, _IOPRIO_LOWEST)
 
 
-def drop_bounding_set() -> None:
-    """Drop all capabilities of later programs, before a change of uid forbids it."""
+def drop_bounding_set(keep: frozenset[int] = frozenset()) -> None:
+    """Drop all capabilities of later programs but `keep`, before a change of uid forbids it."""
     for capability in range(_MAX_CAPABILITIES):
         try:
-            if prctl(PR_CAPBSET_READ, capability):
+            if capability not in keep and prctl(PR_CAPBSET_READ, capability):
                 prctl(PR_CAPBSET_DROP, capability)
         except OSError as error:
             if error.errno != errno.EINVAL:  # EINVAL: beyond the kernel's last capability.
@@ -270,13 +282,16 @@ def drop_bounding_set() -> None:
             break
 
 
-def drop_capabilities(*, bounding: bool = True) -> None:
-    """Drop all capabilities in all five sets. Safe to repeat."""
+def drop_capabilities(*, bounding: bool = True, keep: frozenset[int] = frozenset()) -> None:
+    """Drop all capabilities but `keep` in all five sets. Safe to repeat."""
     if bounding:
-        drop_bounding_set()
+        drop_bounding_set(keep)
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = _CAPABILITY_VERSION_3.to_bytes(4, "little") + bytes(4)
-    _call("capset", header, bytes(24))
+    mask = sum(1 << capability for capability in keep)
+    # Effective, permitted and inheritable set: the lower halves, then the upper ones.
+    words = [half for shift in (0, 32) for half in (*(mask >> shift & 0xFFFFFFFF,) * 2, 0)]
+    _call("capset", header, b"".join(word.to_bytes(4, "little") for word in words))
 
 
 def mount(

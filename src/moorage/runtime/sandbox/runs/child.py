@@ -13,6 +13,8 @@ from pathlib import Path
 from moorage.runtime.sandbox import inside, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
+from moorage.runtime.sandbox.rootfs import writable
+from moorage.runtime.sandbox.rootfs.users import Identity
 from moorage.runtime.sandbox.runs.job import NO_SANDBOX, WORK, Job
 
 NICE = 10
@@ -42,13 +44,15 @@ def become(
             os.nice(NICE)
         with contextlib.suppress(OSError):
             sys_.yield_disk()
+        env = job.env
         if job.is_boxed:
             is_counted = "memory" in controllers
-            _enter_sandbox(job, tree, pipes, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
+            home = _enter_sandbox(job, tree, pipes, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
+            env = {**({"HOME": home} if home else {}), **env}
         else:
             _prepare_without_sandbox(job, pipes, bounds)
         inside.close_all_but(pipes.failure)
-        os.execve(inside.find_program(job.argv, job.env), job.argv, job.env)  # noqa: S606 - an argv list, no shell
+        os.execve(inside.find_program(job.argv, env), job.argv, env)  # noqa: S606 - an argv list, no shell
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
             os.write(pipes.failure, f"the sandbox could not be made: {error}\n".encode(errors="replace"))
@@ -58,9 +62,12 @@ def become(
 
 def _enter_sandbox(
     job: Job, tree: Path, pipes: ChildPipes, bounds: dict[int, int], *, is_root: bool, is_counted: bool
-) -> None:
-    """Continue as process 1 of new namespaces; the parent exits with its code."""
-    clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items()}
+) -> str:
+    """Continue as process 1 of new namespaces; the parent exits with its code.
+
+    Returns the home folder of the image's user, "" without an image.
+    """
+    clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items() if job.root is None}
     kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
     sys_.unshare(kinds)
     inner = os.fork()
@@ -71,19 +78,32 @@ def _enter_sandbox(
         os._exit(code if code >= 0 else 128 - code)
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
     sys_.set_pdeathsig(signal.SIGKILL)
-    root.enter(str(tree))
-    inside.mount_own("build", clones, f"size={job.tmp_mb}m", has_network=job.network)
+    identity = _mount(job, tree, clones)
     sockets = network.make_resolver_sockets() if job.network else ()
     inside.take_streams(pipes.out, pipes.error)
+    has_single_id = identity is not None and identity.namespace is None
     inside.seal(
         pipes.network,
         b"n",
         sockets,
         limits=_limits(job, bounds),
         uid=job.uid if is_root else None,
-        program=seccomp.build(notify=job.network, is_counted=is_counted),
+        program=seccomp.build(notify=job.network, is_counted=is_counted, pretends_owners=has_single_id),
+        identity=identity,
     )
-    os.chdir(f"{WORK}/{job.cwd}")
+    os.chdir(f"{WORK}/{job.cwd}" if job.root is None else job.cwd or "/")
+    return identity.home if identity else ""
+
+
+def _mount(job: Job, tree: Path, clones: dict[str, int]) -> Identity | None:
+    """Enter the sandbox's root; return the program's user in an image."""
+    if job.root is None:
+        root.enter(str(tree))
+        inside.mount_own("build", clones, f"size={job.tmp_mb}m", has_network=job.network)
+        return None
+    root.keep_mounts_private()
+    folders = writable.HostFolders(job.binds, job.open_folders())
+    return writable.enter(tree, job.root, folders, has_network=job.network, cwd=job.cwd or "/")
 
 
 def _prepare_without_sandbox(job: Job, pipes: ChildPipes, bounds: dict[int, int]) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.runtime.sandbox.rootfs import spec
+from moorage.runtime.sandbox.rootfs.spec import ImageRoot
 
 WORK = "/work"
 NO_ROOM = 121
@@ -45,8 +50,22 @@ class Job:
     allow: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
     doors: list[str] = field(default_factory=list)  # egress rules: "address:port" of this machine
+    # Writable root of an image instead of the system's files. `work` is "" then, `cwd` is a path of the image, and the
+    # folders of `binds` and `writable` have ids of the image, or an owner that becomes the user of the image.
+    root: ImageRoot | None = None
     is_apart: bool = False  # Return standard error as its own stream.
     is_boxed: bool = True  # False runs the program without a sandbox, with the platform's own rights.
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Job:
+        """Return the job that `dataclasses.asdict` made a document of."""
+        root = document.get("root")
+        return cls(**{**document, "root": spec.read(root) if root else None})
+
+    def measured_folders(self) -> list[str]:
+        """Return the folders outside whose size the job's disk limit bounds."""
+        upper = [self.root.upper] if self.root and self.root.upper else []
+        return [*self.open_folders().values(), *upper]
 
     def open_folders(self) -> dict[str, str]:
         """Return the writable folders: path inside -> path outside."""

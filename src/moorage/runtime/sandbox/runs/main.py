@@ -154,7 +154,7 @@ def main(argv: list[str]) -> None:
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(NO_SANDBOX)
-    job, out = Job(**json.loads(line)), FramedWriter() if is_framed else PlainWriter()
+    job, out = Job.read(json.loads(line)), FramedWriter() if is_framed else PlainWriter()
     try:
         result = _run_in_tree(job, out, lifeline=0 if is_framed else None)
     except BrokenPipeError:
@@ -208,7 +208,7 @@ def _supervise(
     stack.callback(_remove_group, group)
     group.limit(memory_mb=job.memory_mb, pids=job.pids, weight=job.weight)
     run_groups.give_disk_weight(group, job.weight)
-    if job.is_boxed:
+    if job.is_boxed and job.root is None:  # The root of an image is mounted by the child, in its PID namespace.
         root.build(tree, binds={**job.binds, **job.writable}, files={})
     program = _start(group, job, tree, channel, groups.controllers, is_root=is_root)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

@@ -69,7 +69,7 @@ class DiskUsage:
     """Disk usage of a run. Walking is slow, so only after the free space has shrunk."""
 
     def __init__(self, job: Job, group: cgroups.Group) -> None:
-        self._folders = list(job.open_folders().values())
+        self._folders = job.measured_folders()
         self._group = group
         self._unnamed = UnnamedFiles(job.open_folders(), is_boxed=job.is_boxed)
         self._max_bytes = job.disk_mb * MB

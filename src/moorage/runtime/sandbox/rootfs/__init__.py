@@ -1,0 +1,1 @@
+"""Writable root file systems of container images, with their own ids."""

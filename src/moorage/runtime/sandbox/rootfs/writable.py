@@ -1,0 +1,285 @@
+"""Builds the writable root of an image and makes it this process's root.
+
+The root is an overlay mount of the image's folders and a folder of changes. Two small folders of the sandbox are layers
+too: the top one provides files of /etc that bind mounts cover, the lowest one has mount points that the image may lack.
+So nothing of the sandbox itself becomes part of the changes. As root, id-mapped mounts show the ids of the image as
+those of the workload's range; the kernel can do this below an overlay mount since Linux 5.19.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from moorage.runtime.sandbox import root
+from moorage.runtime.sandbox import syscalls as sys_
+from moorage.runtime.sandbox.network import setup as network
+from moorage.runtime.sandbox.rootfs import accounts, users
+from moorage.runtime.sandbox.rootfs.spec import CHANGES, IDS, OVERLAY_WORK, ImageRoot
+from moorage.runtime.sandbox.rootfs.users import Identity
+
+STAGING_MB = 16
+SHM_MB = 64
+_FLAGS = sys_.MS_NOSUID | sys_.MS_NODEV
+_ATTRIBUTES = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
+_PROC_FLAGS = _FLAGS | sys_.MS_NOEXEC
+_OPTIONS = "index=off,metacopy=off,redirect_dir=nofollow"
+_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_IN_ROOT = sys_.RESOLVE_IN_ROOT | sys_.RESOLVE_NO_MAGICLINKS
+
+
+@dataclass(frozen=True, slots=True)
+class HostFolders:
+    """Folders and files of the host in a sandbox: path inside -> path outside."""
+
+    read_only: Mapping[str, str]
+    writable: Mapping[str, str]
+
+    @property
+    def all(self) -> dict[str, str]:
+        return {**self.read_only, **self.writable}
+
+
+def enter(tree: Path, image: ImageRoot, folders: HostFolders, *, has_network: bool, cwd: str = "/") -> Identity:
+    """Mount the image's root below `tree`, make it this process's root, and return the program's user.
+
+    The caller is process 1 of its namespaces, with all capabilities in their user namespace, and calls `users.become`
+    with the result. Raises OSError, and ValueError with a message for the user.
+    """
+    builder = _Builder(tree, image, is_root=root.is_initial_user_namespace())
+    root.begin(tree, STAGING_MB)
+    with builder.namespaces():
+        identity = builder.build(folders)
+        root.enter(str(builder.merged))
+        sys_.sethostname(image.hostname)
+        if has_network:
+            network.prepare_namespace()
+        _allow_all_ports()
+        _ensure_folder(cwd, builder.first_id)
+        return identity
+
+
+def _allow_all_ports() -> None:
+    """Let the program bind to ports below 1024 of its own network namespace."""
+    with contextlib.suppress(OSError):
+        Path(_PORTS).write_text("0")
+
+
+def _ensure_folder(path: str, owner: int) -> None:
+    """Create the working directory, as other runtimes do. Paths are inside the sandbox by now."""
+    for folder in (*reversed(Path(path).parents), Path(path)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o755)
+            os.chown(folder, owner, owner)
+
+
+class _Builder:
+    """Mounts of one root; all of them are below `tree`, a tmpfs."""
+
+    def __init__(self, tree: Path, image: ImageRoot, *, is_root: bool) -> None:
+        self._tree = tree
+        self._image = image
+        self._is_root = is_root
+        self._process_users: int | None = None
+        self._disk_users: int | None = None
+        self.first_id = image.first_id if is_root else 0
+        self.merged = tree / "merged"
+        if is_root and image.first_id < IDS:
+            raise ValueError("an image runs as root only with a range of ids of its own")
+
+    @contextlib.contextmanager
+    def namespaces(self) -> Iterator[None]:
+        """Mount /proc, which the maps are written through, and hold the user namespaces."""
+        proc = self._make("proc")
+        sys_.mount("proc", str(proc), "proc", _PROC_FLAGS, None)
+        if not self._is_root:
+            yield
+            return
+        inside, disk = users.process_extents(self.first_id), users.disk_extents(self.first_id)
+        with users.user_namespace(disk, disk, str(proc)) as self._disk_users:
+            with users.user_namespace(inside, inside, str(proc)) as kept:
+                self._process_users = os.dup(kept)
+            yield
+
+    def build(self, folders: HostFolders) -> Identity:
+        self._mount_overlay(folders)
+        tree = os.open(self.merged, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            identity = replace(accounts.resolve(tree, self._image.user), namespace=self._process_users)
+            self._provide(tree)
+            for inside, outside in folders.read_only.items():
+                self._bind(tree, inside, outside, identity, is_writable=False)
+            for inside, outside in folders.writable.items():
+                self._bind(tree, inside, outside, identity, is_writable=True)
+        finally:
+            os.close(tree)
+        return identity
+
+    def _make(self, name: str, mode: int = 0o755) -> Path:
+        """Create a folder of the sandbox that belongs to root inside."""
+        path = self._tree / name
+        path.mkdir(parents=True)
+        path.chmod(mode)
+        os.chown(path, self.first_id, self.first_id)
+        return path
+
+    def _mount_overlay(self, folders: HostFolders) -> None:
+        self._make("merged")
+        names = [self._top_layer().name]
+        for number, lower in reversed(list(enumerate(self._image.lowers))):
+            names.append(self._place(lower, f"l{number}"))
+        names.append(self._lowest_layer(folders).name)
+        self._place_upper()
+        layers = f"lowerdir={':'.join(names)},upperdir=upper/{CHANGES},workdir=upper/{OVERLAY_WORK}"
+        # Paths relative to the staging folder are short and have no characters that the options would need escaped.
+        before = os.getcwd()
+        os.chdir(self._tree)
+        try:
+            # A user namespace may not use trusted extended attributes, so the kernel uses those of users.
+            options = f"{layers},{_OPTIONS}" if self._is_root else f"{layers},userxattr"
+            sys_.mount("overlay", self.merged.name, "overlay", _FLAGS, options)
+        finally:
+            os.chdir(before)
+
+    def _top_layer(self) -> Path:
+        """Make the files of /etc that bind mounts cover, with the image's own attributes of /etc."""
+        top, etc = self._make("top"), self._make("top/etc")
+        for name in self._etc_files():
+            (etc / name).touch()
+            os.chown(etc / name, self.first_id, self.first_id)
+        for lower in reversed(self._image.lowers):
+            with contextlib.suppress(OSError):
+                status = os.stat(f"{lower}/etc", follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    etc.chmod(stat.S_IMODE(status.st_mode))
+                    if self._is_root and max(status.st_uid, status.st_gid) < IDS:
+                        os.chown(etc, self.first_id + status.st_uid, self.first_id + status.st_gid)
+                    os.utime(etc, ns=(status.st_atime_ns, status.st_mtime_ns))
+                    break
+        return top
+
+    def _lowest_layer(self, folders: HostFolders) -> Path:
+        """Make mount points that the image may lack."""
+        lowest = self._make("lowest")
+        for name in ("dev", "proc", "sys"):
+            self._make(f"lowest/{name}")
+        self._make("lowest/tmp", 0o1777)
+        for inside, outside in folders.all.items():
+            target = lowest / inside.lstrip("/")
+            missing = [path for path in (target, *target.parents) if not path.exists() and path != lowest]
+            if stat.S_ISDIR(os.stat(outside).st_mode):
+                target.mkdir(parents=True, exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.touch()
+            for path in missing:
+                os.chown(path, self.first_id, self.first_id)
+        return lowest
+
+    def _place_upper(self) -> None:
+        image = self._image
+        if image.upper:
+            for name in (CHANGES, OVERLAY_WORK):
+                Path(image.upper, name).mkdir(mode=0o755, exist_ok=True)
+            self._place(image.upper, "upper")
+            return
+        upper = self._make("upper")
+        sys_.mount("tmpfs", str(upper), "tmpfs", _FLAGS, f"mode=755,size={image.size_mb}m")
+        for name in (CHANGES, OVERLAY_WORK):
+            (upper / name).mkdir(mode=0o755)
+            os.chown(upper / name, self.first_id, self.first_id)
+
+    def _place(self, outside: str, name: str) -> str:
+        """Mount a folder of image files with the ids of the workload; return the name."""
+        self._make(name)
+        clone = self._clone(outside, self._disk_users)
+        try:
+            sys_.move_mount(clone, "", sys_.AT_FDCWD, str(self._tree / name), sys_.MOVE_MOUNT_F_EMPTY_PATH)
+        finally:
+            os.close(clone)
+        return name
+
+    def _clone(self, outside: str, namespace: int | None, *, is_writable: bool = True) -> int:
+        clone = sys_.open_tree(sys_.AT_FDCWD, outside, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
+        attributes = _ATTRIBUTES | (0 if is_writable else sys_.MOUNT_ATTR_RDONLY)
+        if namespace is None:
+            sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE)
+        else:
+            attributes |= sys_.MOUNT_ATTR_IDMAP
+            sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE, namespace)
+        return clone
+
+    def _provide(self, tree: int) -> None:
+        """Mount /dev, /proc, and the sandbox's own files of /etc."""
+        self._move(tree, "proc", self._tree / "proc")
+        dev = self._make("devices")
+        root.make_devices(dev, with_shm=False)
+        shm = self._make("devices/shm", 0o1777)
+        sys_.mount("tmpfs", str(shm), "tmpfs", _PROC_FLAGS, f"mode=1777,size={SHM_MB}m")
+        sys_.mount(str(dev), str(dev), None, sys_.MS_BIND | sys_.MS_REC, None)
+        sys_.mount_setattr(sys_.AT_FDCWD, str(dev), 0, root.READ_ONLY, 0, 0)
+        self._move(tree, "dev", dev)
+        etc = self._make("etc")
+        for name, text in self._etc_files().items():
+            (etc / name).write_text(text)
+            os.chown(etc / name, self.first_id, self.first_id)
+            self._move(tree, f"etc/{name}", etc / name, is_bound=True)
+
+    def _etc_files(self) -> dict[str, str]:
+        image = self._image
+        hosts = "".join(f"{address} {name}\n" for name, address in image.hosts.items())
+        return {
+            "hostname": f"{image.hostname}\n",
+            "hosts": f"127.0.0.1 localhost {image.hostname}\n::1 localhost\n{hosts}",
+            "resolv.conf": root.resolv_conf(),
+        }
+
+    def _move(self, tree: int, inside: str, mounted: Path, *, is_bound: bool = False) -> None:
+        """Move a mount, or with `is_bound` a bind mount of a file, into the root."""
+        flags = (sys_.OPEN_TREE_CLONE | sys_.AT_RECURSIVE) | sys_.OPEN_TREE_CLOEXEC
+        clone = sys_.open_tree(sys_.AT_FDCWD, mounted, flags)
+        try:
+            self._attach(tree, inside, clone)
+        finally:
+            os.close(clone)
+        if not is_bound:
+            sys_.umount2(str(mounted), sys_.MNT_DETACH)
+
+    def _bind(self, tree: int, inside: str, outside: str, identity: Identity, *, is_writable: bool) -> None:
+        with self._owner_namespace(outside, identity) as namespace:
+            clone = self._clone(outside, namespace, is_writable=is_writable)
+        try:
+            self._attach(tree, inside, clone)
+        finally:
+            os.close(clone)
+
+    @contextlib.contextmanager
+    def _owner_namespace(self, outside: str, identity: Identity) -> Iterator[int | None]:
+        """Yield the map of a host folder: ids of the image, or its owner as the program's user."""
+        status = os.stat(outside)
+        if not self._is_root or max(status.st_uid, status.st_gid) < IDS:
+            yield self._disk_users
+            return
+        uids = users.owner_extents(self.first_id, status.st_uid, identity.uid)
+        gids = users.owner_extents(self.first_id, status.st_gid, identity.gid)
+        with users.user_namespace(uids, gids, str(self._tree / "merged/proc")) as namespace:
+            yield namespace
+
+    def _attach(self, tree: int, inside: str, clone: int) -> None:
+        """Mount a detached mount on a path below the root, whose links stay inside."""
+        try:
+            target = sys_.openat2(tree, inside.lstrip("/") or ".", os.O_PATH | os.O_CLOEXEC, _IN_ROOT)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise ValueError(f"the image has a link or a file at {inside!r}, where a folder is needed") from None
+        try:
+            flags = sys_.MOVE_MOUNT_F_EMPTY_PATH | sys_.MOVE_MOUNT_T_EMPTY_PATH
+            sys_.move_mount(clone, "", target, "", flags)
+        finally:
+            os.close(target)
