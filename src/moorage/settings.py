@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from moorage.core.net import function_hosts
+from moorage.core.net import function_hosts, registry_mirrors
 from moorage.core.net.targets import TargetPolicy
 from moorage.core.validated import Field, SecretStr, Validated, ValidationError, field_validator, model_validator
 from moorage.errors import CannotStart
@@ -131,6 +131,9 @@ class Settings(Validated):
     )
     images_gb: int = Field(20, ge=1, description="Disk space of the images that one organization may use in a day.")
     image_files: int = Field(1_000_000, ge=1000, description="Files in images that one organization may use in a day.")
+    registry_mirrors: tuple[str, ...] = Field(
+        (), description="Mirrors of image registries, such as `docker.io=mirror.example.com`, comma-separated."
+    )
     snapshots_to_keep: int = Field(7, ge=1, le=365, description="Number of nightly database snapshots to keep.")
 
     # Users' code.
@@ -296,6 +299,7 @@ class Settings(Validated):
         "trusted_proxies",
         "sandbox_allow",
         "sandbox_block",
+        "registry_mirrors",
         mode="before",
     )
     @classmethod
@@ -322,6 +326,12 @@ class Settings(Validated):
         for proxy in proxies:
             ipaddress.ip_network(proxy, strict=False)
         return proxies
+
+    @field_validator("registry_mirrors")
+    @classmethod
+    def _mirrors_are_rules(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        registry_mirrors.parse(rules)
+        return rules
 
     @field_validator("database_url")
     @classmethod

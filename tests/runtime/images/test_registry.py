@@ -201,7 +201,9 @@ async def test_an_image_that_needs_an_account_is_refused(registry: RegistryServe
         fronting(registry, giving({"token": "useless"})) as issuer,
         fronting(registry, wanting_token(f"http://127.0.0.1:{issuer.port}/")) as front,
     ):
-        with pytest.raises(PullFailed, match="the registry says: authentication required; only public images"):
+        with pytest.raises(
+            PullFailed, match="the registry says: authentication required; a private image needs credentials"
+        ):
             await read(front.server)
 
         assert len(front.requests) == 2

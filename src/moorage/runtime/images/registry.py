@@ -1,8 +1,9 @@
-"""Client of the OCI distribution API for anonymous pulls.
+"""Client of the OCI distribution API for pulls.
 
 All requests use the guarded client, because users choose the registry, and the registry chooses the hosts of its
 sign-in and its blobs. The guarded client returns complete bodies, so blobs are fetched with range requests: one piece
-is in memory at a time, and a broken connection costs one piece.
+is in memory at a time, and a broken connection costs one piece. Credentials go to the registry's origin and to the host
+of its tokens, and never along with a redirect to another origin.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -23,19 +25,20 @@ from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy, TargetRefused
 from moorage.runtime.images.manifests import ACCEPTED, BadImage, Descriptor, Index, Manifest, parse_manifest
+from moorage.runtime.images.mirrors import Mirror
 from moorage.runtime.images.references import HUB, PullFailed, Reference, is_digest
+from moorage.runtime.images.sign_in import Credentials, joined, read_challenge, read_token
 
 MB = 2**20
 MAX_MANIFEST_BYTES = 4 * MB
 MAX_ERROR_BYTES = 16 * 1024  # An error body may be longer than the requested piece.
 MAX_REDIRECTS = 5
 MAX_REASON = 200
+NEEDS_CREDENTIALS = "a private image needs credentials of its registry (POST /v1/registries)"
 _API_HOSTS = {HUB: "registry-1.docker.io"}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _FINAL_PHASES = frozenset({"tls", "protocol"})  # not retried
-_FIELD = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
-_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\s]+")
 
 
@@ -56,14 +59,25 @@ class Registry:
     """Client of one repository at one registry. Not for concurrent use."""
 
     def __init__(
-        self, client: GuardedClient, targets: TargetPolicy, reference: Reference, settings: PullSettings | None = None
+        self,
+        client: GuardedClient,
+        targets: TargetPolicy,
+        reference: Reference,
+        settings: PullSettings | None = None,
+        *,
+        credentials: Credentials | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
+        """With a `mirror`, all requests go to the mirror, and credentials are not sent."""
         self._client = client
         self._targets = targets
-        self._repository = reference.repository
+        self._mirror = mirror
+        self._repository = mirror.repository(reference) if mirror else reference.repository
         self._settings = settings or PullSettings()
-        self._base = base_url(reference.registry, targets)
-        self._token: str | None = None
+        self._base = mirror.base if mirror else base_url(reference.registry, targets)
+        self._credentials = None if mirror else credentials
+        self._authorization: str | None = None
+        self.used_credentials = False  # the registry requested and got them
 
     async def manifest(self, wanted: str) -> tuple[str, Manifest | Index]:
         """Return digest and manifest of a tag or digest; raises PullFailed."""
@@ -71,7 +85,7 @@ class Registry:
         url = self._base / f"v2/{self._repository}/manifests/{wanted}"
         answer = await self._get(url, headers, timeout_s=self._settings.answer_s, max_bytes=MAX_MANIFEST_BYTES)
         if answer.status != 200:
-            raise _refused(answer)
+            raise self._refused(answer)
         if answer.truncated:
             raise BadImage(f"the image's manifest is larger than {MAX_MANIFEST_BYTES // MB} MB")
         digest = _checked_digest(answer, wanted)
@@ -86,16 +100,26 @@ class Registry:
         return body
 
     async def download(self, part: Descriptor, target: Path) -> None:
-        """Write a blob into a new file; raises PullFailed, also for a wrong digest."""
-        digest, size = hashlib.sha256(), 0
-        with target.open("xb") as file:
-            async for piece in self._pieces(part):
-                size += len(piece)
-                await asyncio.to_thread(_write_piece, piece, file, digest)
-        _check(part, size, digest.hexdigest())
+        """Write a blob into a file, and continue after the bytes that it has; raises PullFailed.
 
-    async def _pieces(self, part: Descriptor) -> AsyncIterator[bytes]:
-        offset = 0
+        A file with a wrong digest is emptied, and downloaded once more if some of its bytes came from an earlier try.
+        After any other failure it keeps its bytes for the next try.
+        """
+        with target.open("a+b") as file:
+            while True:
+                digest, started_at = await asyncio.to_thread(_read_start, file, part.size)
+                size = started_at
+                async for piece in self._pieces(part, size):
+                    size += len(piece)
+                    await asyncio.to_thread(_write_piece, piece, file, digest)
+                try:
+                    return _check(part, size, digest.hexdigest())
+                except PullFailed:
+                    file.truncate(0)
+                    if not started_at:
+                        raise
+
+    async def _pieces(self, part: Descriptor, offset: int = 0) -> AsyncIterator[bytes]:
         while offset < part.size:
             piece = await self._piece(part, offset)
             if not piece:
@@ -109,7 +133,7 @@ class Registry:
         if answer.status == 206:
             return answer.body[:length]
         if answer.status != 200:
-            raise _refused(answer)
+            raise self._refused(answer)
         if answer.truncated:  # A registry without range requests sends the whole blob.
             answer = await self._whole(part)
         return answer.body[offset:]
@@ -119,7 +143,7 @@ class Registry:
             raise PullFailed(f"the registry does not support range requests; a blob has {part.size // MB} MB")
         answer = await self._blob(part, {}, max_bytes=part.size)
         if answer.status != 200:
-            raise _refused(answer)
+            raise self._refused(answer)
         return answer
 
     async def _blob(self, part: Descriptor, headers: dict[str, str], *, max_bytes: int) -> Answer:
@@ -130,13 +154,14 @@ class Registry:
         return await self._get(url, headers, timeout_s=self._settings.piece_s, max_bytes=max_bytes)
 
     async def _get(
-        self, url: yarl.URL, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int, may_sign_in: bool = True
+        self, url: yarl.URL, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int, signs_in: bool = True
     ) -> Answer:
         """GET with retries while the registry is busy; signs in once on status 401."""
-        tries, wait_s = self._settings.tries, self._settings.wait_s
+        tries, wait_s, may_sign_in = self._settings.tries, self._settings.wait_s, signs_in
         while True:
             tries -= 1
-            answer = await self._try(url, headers, timeout_s, max_bytes, is_last=tries <= 0)
+            own = {"Authorization": self._authorization} if signs_in and self._authorization else {}
+            answer = await self._try(url, {**headers, **own}, timeout_s, max_bytes, is_last=tries <= 0)
             if answer is not None and answer.status == 401 and may_sign_in:
                 may_sign_in, tries = False, tries + 1
                 await self._sign_in(answer)
@@ -160,19 +185,23 @@ class Registry:
             return None
 
     async def _follow(self, url: yarl.URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int) -> Answer:
-        """Follow redirects; the token goes only to the registry's origin."""
+        """Follow redirects; only the origin of the first request gets the authorization."""
+        first = url.origin()
         for _ in range(MAX_REDIRECTS + 1):
-            self._check_scheme(url)
+            is_mirror = self._mirror is not None and url.origin() == self._base.origin()
+            if not is_mirror:
+                self._check_scheme(url)
             request_headers = dict(headers)
-            if self._token is not None and url.origin() == self._base.origin():
-                request_headers["Authorization"] = f"Bearer {self._token}"
-            answer = await self._client.request(
+            if url.origin() != first:
+                request_headers.pop("Authorization", None)
+            client = self._mirror.client if self._mirror and is_mirror else self._client
+            answer = await client.request(
                 "GET", str(url), headers=request_headers, timeout_s=timeout_s, max_body_bytes=max_bytes, follow=0
             )
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            url = _joined(url, location)
+            url = joined(url, location)
         raise PullFailed(f"the registry sent more than {MAX_REDIRECTS} redirects in a row")
 
     def _check_scheme(self, url: yarl.URL) -> None:
@@ -180,19 +209,36 @@ class Registry:
             raise PullFailed(f"the registry refers to {url.host or 'an address'} without https")
 
     async def _sign_in(self, challenged: Answer) -> None:
-        """Get an anonymous token from the realm of the challenge."""
-        challenge = _challenge(challenged.headers.get("WWW-Authenticate", ""))
-        if challenge is None:
-            raise PullFailed("the registry wants a password, and only public images can be pulled")
-        query = {"scope": challenge.get("scope") or f"repository:{self._repository}:pull"}
-        if "service" in challenge:
-            query["service"] = challenge["service"]
-        self._token = None
-        url = _joined(self._base, challenge["realm"]).update_query(query)
-        answer = await self._get(url, {}, timeout_s=self._settings.answer_s, max_bytes=MB, may_sign_in=False)
+        """Answer a challenge: with the credentials, or with a token of the realm, which may be anonymous."""
+        challenge, credentials = read_challenge(challenged), self._credentials
+        if challenge is None or (not challenge.realm and credentials is None):
+            raise PullFailed(f"the registry wants a password; {NEEDS_CREDENTIALS}")
+        self._authorization = None
+        if not challenge.realm:
+            assert credentials is not None
+            self._authorization, self.used_credentials = credentials.basic, True
+            return
+        url = challenge.token_url(self._base, self._repository)
+        headers = {}
+        if credentials is not None:
+            if not credentials.may_go_to(url, self._base):
+                raise PullFailed(
+                    f"the registry wants the password at {url.host_port_subcomponent}; set tokenHost of its "
+                    "credentials to that host if it may have the password"
+                )
+            headers, self.used_credentials = {"Authorization": credentials.basic}, True
+        answer = await self._get(url, headers, timeout_s=self._settings.answer_s, max_bytes=MB, signs_in=False)
         if answer.status != 200:
-            raise _refused(answer)
-        self._token = _token(answer)
+            raise self._refused(answer)
+        self._authorization = f"Bearer {read_token(answer)}"
+
+    def _refused(self, answer: Answer) -> PullFailed:
+        reason = _reason(answer)
+        if answer.status not in (401, 403):
+            return PullFailed(f"the registry says: {reason}")
+        if self._credentials is None:
+            return PullFailed(f"the registry says: {reason}; {NEEDS_CREDENTIALS}")
+        return PullFailed(f"the registry says: {reason}; it was asked as {self._credentials.username!r}")
 
 
 def base_url(registry: str, targets: TargetPolicy) -> yarl.URL:
@@ -213,31 +259,6 @@ def _may_use_http(url: yarl.URL, targets: TargetPolicy) -> bool:
         return False
 
 
-def _joined(base: yarl.URL, location: str) -> yarl.URL:
-    try:
-        return base.join(yarl.URL(location))
-    except ValueError:
-        raise PullFailed(f"the registry refers to an invalid address: {location[:200]!r}") from None
-
-
-def _challenge(header: str) -> dict[str, str] | None:
-    """Parse `Bearer realm="…",service="…",scope="…"`; None for other schemes."""
-    scheme, _, rest = header.strip().partition(" ")
-    fields = {name.lower(): quoted or bare for name, quoted, bare in _FIELD.findall(rest)}
-    return fields if scheme.lower() == "bearer" and fields.get("realm") else None
-
-
-def _token(answer: Answer) -> str:
-    try:
-        document = json.loads(answer.body)
-        token = document.get("token") or document["access_token"]
-        if _TOKEN.fullmatch(token):
-            return str(token)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        pass
-    raise PullFailed("the registry's sign-in gave no token")
-
-
 def _retry_after_s(answer: Answer | None) -> float:
     text = answer.headers.get("Retry-After", "") if answer else ""
     return float(text) if text.isascii() and text.isdigit() else 0
@@ -252,6 +273,17 @@ def _checked_digest(answer: Answer, wanted: str) -> str:
     return digest
 
 
+def _read_start(file: BinaryIO, size: int) -> tuple[hashlib._Hash, int]:
+    """Hash the bytes of an earlier try; a file that is too long is emptied."""
+    if os.fstat(file.fileno()).st_size > size:
+        file.truncate(0)
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(MB):
+        digest.update(piece)
+    return digest, file.tell()
+
+
 def _write_piece(piece: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
     digest.update(piece)
     file.write(piece)
@@ -260,13 +292,6 @@ def _write_piece(piece: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
 def _check(part: Descriptor, size: int, digest: str) -> None:
     if size != part.size or f"sha256:{digest}" != part.digest:
         raise PullFailed("the registry sent a part of the image that does not match its digest")
-
-
-def _refused(answer: Answer) -> PullFailed:
-    reason = _reason(answer)
-    if answer.status in (401, 403):
-        return PullFailed(f"the registry says: {reason}; only public images can be pulled")
-    return PullFailed(f"the registry says: {reason}")
 
 
 def _reason(answer: Answer) -> str:

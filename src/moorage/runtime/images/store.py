@@ -7,6 +7,10 @@
 
 The digest is that of the manifest for this machine. Images are built and removed in `incoming` and renamed, so that no
 incomplete image has its final name.
+
+An image that was pulled with credentials is private: `origins` in its `image.json` lists the repositories that it came
+from. An organization uses it only after one of these repositories gave it the manifest, with its own credentials; from
+elsewhere the organization downloads all layers, as if the image was not stored.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from typing import Any
 
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS, Clock
-from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy
-from moorage.runtime.images import layers, manifests
+from moorage.runtime.images import layers, manifests, partial_files
 from moorage.runtime.images import registry as images_registry
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
+from moorage.runtime.images.sources import Source, Sources
 
 MAX_CONFIG_BYTES = 8 * MB
 MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
@@ -69,6 +73,7 @@ class _Resolved:
 
     digest: str
     manifest: manifests.Manifest | None
+    is_private: bool  # resolved with credentials
 
 
 @dataclass(slots=True)
@@ -95,13 +100,13 @@ class Images:
         limits: Limits | None = None,
         transfer: images_registry.PullSettings | None = None,
         architecture: str | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self._folder = folder.absolute()
         self._incoming = self._folder / "incoming"
-        self._targets = targets
         self._clock = clock
         self._limits = limits or Limits()
-        self._transfer = transfer or images_registry.PullSettings()
+        self._sources = sources or Sources(targets, transfer or images_registry.PullSettings())
         self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
@@ -145,8 +150,8 @@ class Images:
     async def _pull(self, reference: Reference, progress: Progress, org_id: int | None) -> Image:
         known = await asyncio.to_thread(self._use_stored, reference.digest, org_id) if reference.digest else None
         if known is None:
-            resolved = await self._resolve(reference)
-            known = await asyncio.to_thread(self._use_stored, resolved.digest, org_id)
+            resolved = await self._resolve(reference, org_id)
+            known = await asyncio.to_thread(self._use_stored, resolved.digest, org_id, _origin(reference))
             if known is None:
                 # Pulls are shared within an organization only: the budget of one must not end the pull of another.
                 fetch = partial(self._fetch, reference, resolved, org_id=org_id)
@@ -173,13 +178,12 @@ class Images:
             f"or {most_entries:,} files (MOORAGE_IMAGES_GB, MOORAGE_IMAGE_FILES)"
         )
 
-    async def _resolve(self, reference: Reference) -> _Resolved:
-        async with self._client() as client:
-            registry = self._registry(client, reference)
-            digest, document = await registry.manifest(reference.wanted)
+    async def _resolve(self, reference: Reference, org_id: int | None) -> _Resolved:
+        async with self._sources.open(reference, org_id) as source:
+            digest, document = await source.manifest(reference.wanted)
         if isinstance(document, manifests.Index):
-            return _Resolved(document.choose(self._architecture).digest, None)
-        return _Resolved(digest, document)
+            return _Resolved(document.choose(self._architecture).digest, None, source.is_private)
+        return _Resolved(digest, document, source.is_private)
 
     async def _share(
         self, key: str, progress: Progress, fetch: Callable[[Progress], Coroutine[Any, Any, Image]]
@@ -208,45 +212,54 @@ class Images:
             work = Path(tempfile.mkdtemp(dir=self._incoming, prefix="pull-"))
             try:
                 budget = await asyncio.to_thread(self._remaining_budget, org_id, resolved.digest)
-                config, size = await self._fill(work, reference, resolved, progress, budget)
+                config, size = await self._fill(work, reference, resolved, progress, budget, org_id)
                 (work / "users").mkdir()
                 note = {"digest": resolved.digest, "reference": str(reference), "config": asdict(config)}
-                (work / "image.json").write_text(json.dumps({**note, "diskBytes": size[0], "entries": size[1]}))
-                await asyncio.to_thread(self._publish, work, resolved.digest)
+                access = {"origins": [_origin(reference)]} if resolved.is_private else {}
+                (work / "image.json").write_text(
+                    json.dumps({**note, **access, "diskBytes": size[0], "entries": size[1]})
+                )
+                await asyncio.to_thread(self._publish, work, resolved.digest, _origin(reference))
             finally:
                 await asyncio.to_thread(folders.remove, work)
-        image = await asyncio.to_thread(self._use_stored, resolved.digest, org_id)
+        image = await asyncio.to_thread(self._use_stored, resolved.digest, org_id, _origin(reference))
         if image is None:
             raise PullFailed("it was removed right after the pull")
         progress(f"Pulled {reference}: {resolved.digest}")
         return image
 
     async def _fill(
-        self, work: Path, reference: Reference, resolved: _Resolved, progress: Progress, budget: tuple[int, int]
+        self,
+        work: Path,
+        reference: Reference,
+        resolved: _Resolved,
+        progress: Progress,
+        budget: tuple[int, int],
+        org_id: int | None,
     ) -> tuple[manifests.ImageConfig, tuple[int, int]]:
         """Download and unpack the image; return configuration and (bytes, files)."""
-        async with self._client() as client:
-            registry = self._registry(client, reference)
-            manifest = resolved.manifest or await _manifest(registry, resolved.digest)
+        async with self._sources.open(reference, org_id) as source:
+            manifest = resolved.manifest or await _manifest(source, resolved.digest)
             if manifest.packed_bytes > self._limits.packed_bytes:
                 raise manifests.BadImage(
                     f"the image has {size_text(manifest.packed_bytes)} of layers; "
                     f"{size_text(self._limits.packed_bytes)} are allowed"
                 )
-            config = manifests.parse_config(await registry.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
-            size = await self._unpack(work, registry, manifest, progress, budget)
+            config = manifests.parse_config(await source.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
+            size = await self._unpack(work, source, manifest, progress, budget, f"{org_id or 0}")
         return config, size
 
     async def _unpack(
         self,
         work: Path,
-        registry: images_registry.Registry,
+        source: Source,
         manifest: manifests.Manifest,
         progress: Progress,
         budget: tuple[int, int],
+        owner: str,
     ) -> tuple[int, int]:
         """Download and apply layers one by one: only one is stored compressed."""
-        stop, root, blob = threading.Event(), work / "root", work / "layer"
+        stop, root = threading.Event(), work / "root"
         root.mkdir()
         root.chmod(0o755)
         limits = self._limits
@@ -257,14 +270,16 @@ class Images:
         for number, layer in enumerate(manifest.layers, 1):
             progress(f"Layer {number} of {len(manifest.layers)}: {size_text(layer.size)}")
             self._check_room(layer.size)
-            await registry.download(layer, blob)
-            try:
-                await _run_cancellable(partial(unpacker.apply, blob), stop)
-            except TooLarge:
-                if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
-                    raise self._over_budget() from None
-                raise
-            blob.unlink()
+            with partial_files.held(self._incoming, owner, layer.digest) as blob:
+                await source.download(layer, blob)
+                try:
+                    await _run_cancellable(partial(unpacker.apply, blob), stop)
+                except TooLarge:
+                    if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
+                        raise self._over_budget() from None
+                    raise
+                finally:
+                    blob.unlink()
         if unpacker.skipped:
             progress(f"Skipped {unpacker.skipped} devices and other special files")
         return await asyncio.to_thread(_size_of, root)
@@ -276,20 +291,40 @@ class Images:
         if disk.f_bavail * disk.f_frsize - more_bytes < self._limits.reserve_bytes or not has_inodes:
             raise PullFailed("the platform's disk is almost full")
 
-    def _publish(self, work: Path, digest: str) -> None:
+    def _publish(self, work: Path, digest: str, origin: str) -> None:
         os.sync()  # After a power failure the final name must not exist without its files.
         work.chmod(0o755)
         try:
             work.rename(self._image_folder(digest))
         except OSError:
-            if self.find(digest) is None:  # Else another organization's pull has stored the same image meanwhile.
+            if self.find(digest) is None:  # Else another organization's pull has stored the same image.
                 raise
+            with self._lock:
+                self._add_origin(digest, origin)
 
-    def _use_stored(self, digest: str, org_id: int | None = None) -> Image | None:
-        """Return a stored image and record its use; raises PullFailed over budget."""
+    def _origins(self, digest: str) -> list[str] | None:
+        """Return the repositories that a private image was pulled from; None for a public one."""
+        origins: list[str] | None = json.loads(self._image_file(digest).read_bytes()).get("origins")
+        return origins
+
+    def _add_origin(self, digest: str, origin: str) -> None:
+        """Record that all layers of a private image were downloaded from a further repository."""
+        origins = self._origins(digest)
+        if origins is not None and origin not in origins:
+            self._change_note(digest, {"origins": [*origins, origin]})
+
+    def _use_stored(self, digest: str, org_id: int | None = None, origin: str | None = None) -> Image | None:
+        """Return a stored image and record its use; raises PullFailed over budget.
+
+        `origin` is the repository that just gave this organization the manifest. None without one: then private
+        images are not found.
+        """
         with self._lock:
             image = self.find(digest)
             if image is None:
+                return None
+            origins = self._origins(digest)
+            if origins is not None and origin not in origins:
                 return None
             if not image.entries:
                 image = self._measure(image)
@@ -307,12 +342,15 @@ class Images:
     def _measure(self, image: Image) -> Image:
         """Store the size of an image of a release that did not record sizes."""
         disk_bytes, entries = _size_of(image.root)
-        path = self._image_file(image.digest)
-        stored = {**json.loads(path.read_bytes()), "diskBytes": disk_bytes, "entries": entries}
+        self._change_note(image.digest, {"diskBytes": disk_bytes, "entries": entries})
+        return replace(image, disk_bytes=disk_bytes, entries=entries)
+
+    def _change_note(self, digest: str, changes: dict[str, Any]) -> None:
+        path = self._image_file(digest)
+        stored = {**json.loads(path.read_bytes()), **changes}
         new = path.with_suffix(".new")
         new.write_text(json.dumps(stored))
         new.rename(path)
-        return replace(image, disk_bytes=disk_bytes, entries=entries)
 
     def _digests(self) -> list[str]:
         names = os.listdir(self._folder) if self._folder.is_dir() else []
@@ -342,15 +380,13 @@ class Images:
     def _image_file(self, digest: str) -> Path:
         return self._image_folder(digest) / "image.json"
 
-    def _client(self) -> GuardedClient:
-        return GuardedClient(self._targets, user_agent="Moorage-Images")
 
-    def _registry(self, client: GuardedClient, reference: Reference) -> images_registry.Registry:
-        return images_registry.Registry(client, self._targets, reference, self._transfer)
+def _origin(reference: Reference) -> str:
+    return f"{reference.registry}/{reference.repository}"
 
 
-async def _manifest(registry: images_registry.Registry, digest: str) -> manifests.Manifest:
-    _, manifest = await registry.manifest(digest)
+async def _manifest(source: Source, digest: str) -> manifests.Manifest:
+    _, manifest = await source.manifest(digest)
     if isinstance(manifest, manifests.Index):
         raise manifests.BadImage("the image's index refers to another index")
     return manifest
