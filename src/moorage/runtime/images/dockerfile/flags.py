@@ -25,7 +25,7 @@ _NAMES = {
 }  # fmt: skip
 _MOUNTS: Mapping[str, frozenset[str]] = {
     "bind": frozenset({"target", "source", "from", "rw", "ro"}),
-    "cache": frozenset({"id", "target", "ro", "rw", "sharing", "from", "source", "mode", "uid", "gid"}),
+    "cache": frozenset({"id", "target", "ro", "rw", "sharing", "mode", "uid", "gid"}),
     "tmpfs": frozenset({"target", "size"}),
     "secret": frozenset({"id", "target", "required", "mode", "uid", "gid", "env"}),
 }

@@ -22,6 +22,11 @@ def expand(text: str, env: Mapping[str, str], escape: str = "\\") -> str:
     return _Reader(text, env, escape).read()
 
 
+def expand_document(text: str, env: Mapping[str, str]) -> str:
+    """Replace the variables of a heredoc, whose quotes stay."""
+    return _Reader(text, env, "\\", keeps_quotes=True).read()
+
+
 def unquote(text: str, escape: str) -> str:
     """Remove quotes and escapes, and leave variables as they are."""
     return _Reader(text, {}, escape, keeps_unset=True).read()
@@ -51,8 +56,17 @@ def split_raw(text: str, escape: str) -> list[str]:
 
 
 class _Reader:
-    def __init__(self, text: str, env: Mapping[str, str], escape: str, *, keeps_unset: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        env: Mapping[str, str],
+        escape: str,
+        *,
+        keeps_unset: bool = False,
+        keeps_quotes: bool = False,
+    ) -> None:
         self._text = text
+        self._quotes = "" if keeps_quotes else "'\""
         self._env = env
         self._escape = escape
         self._keeps_unset = keeps_unset
@@ -76,10 +90,8 @@ class _Reader:
     def _until(self, stop: str) -> str:
         pieces: list[str] = []
         while (char := self._peek()) != _END and char != stop:
-            if char == "'":
-                pieces.append(self._single_quoted())
-            elif char == '"':
-                pieces.append(self._double_quoted())
+            if char in self._quotes:
+                pieces.append(self._single_quoted() if char == "'" else self._double_quoted())
             elif char == "$":
                 pieces.append(self._variable())
             elif char == self._escape:

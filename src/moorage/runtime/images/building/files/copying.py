@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.runtime.images.building import accounts, archives
-from moorage.runtime.images.building.selecting import Match, Selected
-from moorage.runtime.images.building.tree import TreeError
-from moorage.runtime.images.building.writing import LayerWriter, Owner, Parts
+from moorage.runtime.images.building.files import accounts, archives
+from moorage.runtime.images.building.files.selecting import Match, Selected
+from moorage.runtime.images.building.files.tree import TreeError
+from moorage.runtime.images.building.files.writing import LayerWriter, Owner, Parts
 
 INLINE_MODE = 0o644
 DOWNLOAD_MODE = 0o600

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, cast
 
-from moorage.runtime.images.building.tree import TreeError
-from moorage.runtime.images.building.writing import LayerWriter, Owner, Parts
+from moorage.runtime.images.building.files.tree import TreeError
+from moorage.runtime.images.building.files.writing import LayerWriter, Owner, Parts
 from moorage.runtime.images.layers import BadLayer, open_zstd
 
 MAX_DEPTH = 128

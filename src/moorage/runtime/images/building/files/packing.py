@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
 
-from moorage.runtime.images.building.tree import is_opaque, is_whiteout, mark_opaque, owner_of
+from moorage.runtime.images.building.files.tree import is_opaque, is_whiteout, mark_opaque, owner_of
 
 MAX_ENTRIES = 500_000
 WHITEOUT, OPAQUE_ENTRY = ".wh.", ".wh..wh..opq"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from moorage.runtime.images.building.tree import Node, Tree, TreeError
+from moorage.runtime.images.building.files.tree import Node, Tree, TreeError
 
 Parts = tuple[str, ...]
 Owner = tuple[int, int]

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from moorage.runtime.images.building.tree import Node, Tree, TreeError
+from moorage.runtime.images.building.files.tree import Node, Tree, TreeError
 from moorage.runtime.images.dockerfile import patterns
 from moorage.runtime.images.dockerfile.ignore import Ignored
 

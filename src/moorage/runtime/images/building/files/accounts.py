@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moorage.runtime.images.building.tree import Tree, TreeError
+from moorage.runtime.images.building.files.tree import Tree, TreeError
 
 MAX_ID = 65_535
 _MODE = re.compile(r"[0-7]{1,4}")

@@ -1,0 +1,125 @@
+"""Base images of a build: their configuration, their layers in the artifact store, their files on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from moorage.runtime.images import layers, manifests
+from moorage.runtime.images.building.cache import LayerCache
+from moorage.runtime.images.building.ports import Layer, Say
+from moorage.runtime.images.layers import size_text
+from moorage.runtime.images.references import PullFailed, Reference, parse
+from moorage.runtime.images.store import MAX_CONFIG_BYTES, Images
+
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    reference: Reference  # by digest
+    manifest: manifests.Manifest
+    document: dict[str, Any]  # configuration
+
+    @property
+    def digest(self) -> str:
+        assert self.reference.digest is not None
+        return self.reference.digest
+
+
+class Bases:
+    """Base images of one build."""
+
+    def __init__(self, images: Images, cache: LayerCache, scratch: Path, say: Say) -> None:
+        self._images = images
+        self._cache = cache
+        self._scratch = scratch
+        self._say = say
+        self._known: dict[str, Base] = {}
+
+    async def resolve(self, name: str) -> Base:
+        """Return an image by its reference; raises PullFailed."""
+        if name not in self._known:
+            self._known[name] = await self._resolve(name)
+        return self._known[name]
+
+    async def _resolve(self, name: str) -> Base:
+        reference = parse(name)
+        async with self._images.sources.open(reference, self._cache.org_id) as source:
+            digest, found = await source.manifest(reference.wanted)
+            if isinstance(found, manifests.Index):
+                digest, found = await source.manifest(found.choose(self._images.architecture).digest)
+            if isinstance(found, manifests.Index):
+                raise manifests.BadImage("the image's index refers to another index")
+            body = await source.read(found.config, MAX_CONFIG_BYTES)
+        manifests.parse_config(body, self._images.architecture)  # raises for another architecture
+        return Base(replace(reference, tag=None, digest=digest), found, json.loads(body))
+
+    async def root(self, base: Base) -> Path:
+        """Return the unpacked files of an image, pulled if necessary."""
+        image = await self._images.pull(base.reference, self._say, self._cache.org_id)
+        return image.root
+
+    async def store(self, base: Base) -> list[Layer]:
+        """Return the layers of an image; those that the organization has not stored yet are downloaded."""
+        known = _diff_ids(base)
+        found: list[Layer] = []
+        for number, layer in enumerate(base.manifest.layers):
+            digest = layer.digest.removeprefix("sha256:")
+            diff_id = known[number] if known else None
+            if diff_id is None or not await self._cache.has(digest):
+                self._say(f"Layer {number + 1} of {len(base.manifest.layers)}: {size_text(layer.size)}")
+                diff_id = await self._download(base, layer, diff_id)
+            await self._cache.add(f"base:{digest}", digest, layer.size)
+            found.append(Layer(layer.digest, layer.size, _media_type(layer.media_type), diff_id))
+        return found
+
+    async def _download(self, base: Base, layer: manifests.Descriptor, diff_id: str | None) -> str:
+        path = self._scratch / "base-layer"
+        try:
+            async with self._images.sources.open(base.reference, self._cache.org_id) as source:
+                await source.download(layer, path)
+            await self._cache.put(path)
+            return await asyncio.to_thread(_diff_id, path) if diff_id is None else diff_id
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _diff_ids(base: Base) -> Sequence[str] | None:
+    """Return the digests of the uncompressed layers; None if the configuration does not have them all."""
+    rootfs = base.document.get("rootfs")
+    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+    if not isinstance(found, list) or len(found) != len(base.manifest.layers):
+        return None
+    return found if all(isinstance(each, str) for each in found) else None
+
+
+def _diff_id(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file, contextlib.ExitStack() as stack:
+            start = file.read(4)
+            file.seek(0)
+            opened: layers.Readable = file
+            if start.startswith(b"\x1f\x8b"):
+                opened = stack.enter_context(gzip.GzipFile(fileobj=file))
+            elif start == b"\x28\xb5\x2f\xfd":
+                opened = stack.enter_context(layers.open_zstd(file))
+            while block := opened.read(_BLOCK):
+                digest.update(block)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        raise PullFailed(f"a layer of the image cannot be read: {error}") from None
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _media_type(given: str) -> str:
+    """Return the OCI media type of a layer."""
+    packing = given.rpartition("tar")[2].lstrip(".+")
+    return f"application/vnd.oci.image.layer.v1.tar{f'+{packing}' if packing else ''}"

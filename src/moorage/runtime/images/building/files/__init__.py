@@ -1,0 +1,1 @@
+"""Files of layers: merged trees, copies, archives."""

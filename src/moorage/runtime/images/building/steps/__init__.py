@@ -1,0 +1,1 @@
+"""Instructions that make a layer: COPY, ADD, RUN and WORKDIR."""

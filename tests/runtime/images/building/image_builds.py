@@ -1,0 +1,173 @@
+"""Builds of Dockerfiles on a real registry, real sandboxes and a real artifact store."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.images.registry_support import LOOPBACK, QUICK, RegistryServer, running_registry
+from tests.runtime.shim.image_support import make_root
+
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.db.store import Database
+from moorage.runtime.images.building.executor import ImageBuilder, predefined_args
+from moorage.runtime.images.building.files.layer_folders import LayerFolders
+from moorage.runtime.images.building.ports import BuiltImage, ImageRequest, Limits, Workspace
+from moorage.runtime.images.dockerfile import ignore, stages
+from moorage.runtime.images.layers import Unpacker
+from moorage.runtime.images.store import Images
+
+PROGRAMS = ("chown", "chmod", "rm", "mkdir", "ln", "mv", "cp", "touch", "id", "env", "stat", "find", "sort", "head",
+            "sleep", "printf", "test", "tar", "dd", "wc", "mknod", "dirname", "seq", "date")  # fmt: skip
+PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001:app:/home/app:/bin/sh\n"
+GROUP = "root:x:0:\nstaff:x:50:app\napp:x:1001:\n"
+ORG = 7
+FIRST_ID = 1_000_000_000
+CONFIG = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "BASE=yes"], "Cmd": ["/bin/sh"], "WorkingDir": "/"}
+
+
+def base_layer(folder: Path) -> bytes:
+    """Return the layer of a small image with the programs of this machine."""
+    root = make_root(folder / "base", *PROGRAMS)
+    (root / "etc" / "passwd").write_text(PASSWD)
+    (root / "etc" / "group").write_text(GROUP)
+    for name in ("tmp", "root", "home"):
+        (root / name).mkdir()
+    (root / "tmp").chmod(0o1777)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(root, ".", filter=_owned_by_root)
+    return packed.getvalue()
+
+
+def _owned_by_root(header: tarfile.TarInfo) -> tarfile.TarInfo:
+    header.uid = header.gid = 0
+    header.uname = header.gname = ""
+    header.mtime = 1_700_000_000
+    return header
+
+
+@contextmanager
+def serving_base() -> Iterator[RegistryServer]:
+    """Run a registry with the image `base`."""
+    with tempfile.TemporaryDirectory(prefix="registry-") as folder, running_registry(Path(folder)) as registry:
+        registry.push("base", base_layer(Path(folder)), **CONFIG)
+        yield registry
+
+
+@dataclass
+class Result:
+    image: BuiltImage
+    log: list[str]
+    config: dict[str, Any]
+    tree: dict[str, tarfile.TarInfo]  # of the layers that the build made
+    layers: list[bytes]
+
+    def content(self, path: str) -> str:
+        for layer in reversed(self.layers):
+            with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+                if path in archive.getnames():
+                    file = archive.extractfile(path)
+                    assert file is not None
+                    return file.read().decode()
+        raise AssertionError(f"no layer has {path}")
+
+    @property
+    def steps(self) -> list[str]:
+        """Return the log lines of steps that were executed."""
+        return [line for line in self.log if line.startswith("[") and "taken from the cache" not in line]
+
+
+@dataclass
+class Builds:
+    """Builds images for one project."""
+
+    db: Database
+    registry: RegistryServer
+    home: Path
+    cache: str = "project-1"
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    output: list[str] = field(default_factory=list)
+    builds: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = ArtifactStore(self.db)
+        self.images = Images(self.home / "images", LOOPBACK, self.db.env.clock, transfer=QUICK)
+        self.folders = LayerFolders(self.home / "image-layers")
+        self.builder = ImageBuilder(self.db, self.store, self.images, LOOPBACK, self.limits, self.folders)
+
+    @property
+    def base(self) -> str:
+        return f"127.0.0.1:{self.registry.port}/base"
+
+    async def build(
+        self,
+        dockerfile: str,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        context: str = "",
+        target: str = "",
+        use_caches: bool = True,
+        **args: str,
+    ) -> Result:
+        """Build a Dockerfile, in which BASE stands for the base image."""
+        self.builds += 1
+        work = self.home / f"build-{self.builds}"
+        source = work / "source"
+        source.mkdir(parents=True)
+        for name, content in (files or {}).items():
+            write(source / name, content)
+        text = dockerfile.replace("BASE", self.base)
+        request = ImageRequest(ORG, f"deployment:{self.builds}", self.cache, source, "Dockerfile", context, text,
+                               args, target, self.secrets, use_caches)  # fmt: skip
+        file = stages.load(text, args, predefined_args(), target)
+        rules = source / context / ".dockerignore"
+        ignored = ignore.parse(rules.read_text() if rules.exists() else "")
+        log: list[str] = []
+        self.output = log
+        (work / "scratch").mkdir(mode=0o700)
+        workspace = Workspace(
+            work / "scratch", self.home / "mounts", FIRST_ID, time.monotonic() + 300, log.append,
+            lambda _, data: log.extend(data.decode(errors="replace").splitlines()),
+        )  # fmt: skip
+        image = await self.builder.build(request, file, ignored, workspace)
+        assert not list((work / "scratch").glob("run-*"))
+        return await self._result(image, log)
+
+    async def _result(self, image: BuiltImage, log: list[str]) -> Result:
+        manifest = json.loads(await self.fetch(image.digest))
+        config = json.loads(await self.fetch(manifest["config"]["digest"]))
+        own = [await self.fetch(layer["digest"]) for layer in manifest["layers"] if layer["mediaType"].endswith("tar")]
+        tree: dict[str, tarfile.TarInfo] = {}
+        for layer in own:
+            with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+                tree |= {member.name: member for member in archive}
+        return Result(image, log, config, tree, own)
+
+    async def fetch(self, digest: str) -> bytes:
+        target = self.home / "fetched"
+        await self.store.fetch(ORG, digest.removeprefix("sha256:"), target)
+        return target.read_bytes()
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file; a text that starts with `-> ` is a link, `#!` makes it executable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, str) and content.startswith("-> "):
+        path.symlink_to(content.removeprefix("-> "))
+        return
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(data)
+    path.chmod(0o755 if data.startswith(b"#!") else 0o644)
+
+
+__all__ = ["Builds", "Result", "Unpacker", "serving_base", "write"]
