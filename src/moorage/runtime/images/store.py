@@ -106,8 +106,8 @@ class Images:
         self._incoming = self._folder / "incoming"
         self._clock = clock
         self._limits = limits or Limits()
-        self.sources = sources or Sources(targets, transfer or images_registry.PullSettings())
-        self.architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
+        self._sources = sources or Sources(targets, transfer or images_registry.PullSettings())
+        self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
         self._lock = threading.Lock()  # excludes removal of an image during `_use_stored`
@@ -179,10 +179,10 @@ class Images:
         )
 
     async def _resolve(self, reference: Reference, org_id: int | None) -> _Resolved:
-        async with self.sources.open(reference, org_id) as source:
+        async with self._sources.open(reference, org_id) as source:
             digest, document = await source.manifest(reference.wanted)
         if isinstance(document, manifests.Index):
-            return _Resolved(document.choose(self.architecture).digest, None, source.is_private)
+            return _Resolved(document.choose(self._architecture).digest, None, source.is_private)
         return _Resolved(digest, document, source.is_private)
 
     async def _share(
@@ -238,14 +238,14 @@ class Images:
         org_id: int | None,
     ) -> tuple[manifests.ImageConfig, tuple[int, int]]:
         """Download and unpack the image; return configuration and (bytes, files)."""
-        async with self.sources.open(reference, org_id) as source:
+        async with self._sources.open(reference, org_id) as source:
             manifest = resolved.manifest or await _manifest(source, resolved.digest)
             if manifest.packed_bytes > self._limits.packed_bytes:
                 raise manifests.BadImage(
                     f"the image has {size_text(manifest.packed_bytes)} of layers; "
                     f"{size_text(self._limits.packed_bytes)} are allowed"
                 )
-            config = manifests.parse_config(await source.read(manifest.config, MAX_CONFIG_BYTES), self.architecture)
+            config = manifests.parse_config(await source.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
             size = await self._unpack(work, source, manifest, progress, budget, f"{org_id or 0}")
         return config, size
 

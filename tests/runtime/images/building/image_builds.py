@@ -23,6 +23,7 @@ from moorage.runtime.images.building.files.layer_folders import LayerFolders
 from moorage.runtime.images.building.ports import BuiltImage, ImageRequest, Limits, Workspace
 from moorage.runtime.images.dockerfile import ignore, stages
 from moorage.runtime.images.layers import Unpacker
+from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
 
 PROGRAMS = ("chown", "chmod", "rm", "mkdir", "ln", "mv", "cp", "touch", "id", "env", "stat", "find", "sort", "head",
@@ -103,7 +104,9 @@ class Builds:
         self.store = ArtifactStore(self.db)
         self.images = Images(self.home / "images", LOOPBACK, self.db.env.clock, transfer=QUICK)
         self.folders = LayerFolders(self.home / "image-layers")
-        self.builder = ImageBuilder(self.db, self.store, self.images, LOOPBACK, self.limits, self.folders)
+        self.builder = ImageBuilder(
+            self.db, self.store, self.images, Sources(LOOPBACK, QUICK), self.limits, self.folders
+        )
 
     @property
     def base(self) -> str:

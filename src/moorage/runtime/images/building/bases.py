@@ -17,6 +17,7 @@ from moorage.runtime.images.building.cache import LayerCache
 from moorage.runtime.images.building.ports import Layer, Say
 from moorage.runtime.images.layers import size_text
 from moorage.runtime.images.references import PullFailed, Reference, parse
+from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import MAX_CONFIG_BYTES, Images
 
 _BLOCK = 2**20
@@ -37,8 +38,12 @@ class Base:
 class Bases:
     """Base images of one build."""
 
-    def __init__(self, images: Images, cache: LayerCache, scratch: Path, say: Say) -> None:
+    def __init__(
+        self, images: Images, sources: Sources, architecture: str, cache: LayerCache, scratch: Path, say: Say
+    ) -> None:
         self._images = images
+        self._sources = sources
+        self._architecture = architecture
         self._cache = cache
         self._scratch = scratch
         self._say = say
@@ -52,14 +57,14 @@ class Bases:
 
     async def _resolve(self, name: str) -> Base:
         reference = parse(name)
-        async with self._images.sources.open(reference, self._cache.org_id) as source:
+        async with self._sources.open(reference, self._cache.org_id) as source:
             digest, found = await source.manifest(reference.wanted)
             if isinstance(found, manifests.Index):
-                digest, found = await source.manifest(found.choose(self._images.architecture).digest)
+                digest, found = await source.manifest(found.choose(self._architecture).digest)
             if isinstance(found, manifests.Index):
                 raise manifests.BadImage("the image's index refers to another index")
             body = await source.read(found.config, MAX_CONFIG_BYTES)
-        manifests.parse_config(body, self._images.architecture)  # raises for another architecture
+        manifests.parse_config(body, self._architecture)  # raises for another architecture
         return Base(replace(reference, tag=None, digest=digest), found, json.loads(body))
 
     async def root(self, base: Base) -> Path:
@@ -84,7 +89,7 @@ class Bases:
     async def _download(self, base: Base, layer: manifests.Descriptor, diff_id: str | None) -> str:
         path = self._scratch / "base-layer"
         try:
-            async with self._images.sources.open(base.reference, self._cache.org_id) as source:
+            async with self._sources.open(base.reference, self._cache.org_id) as source:
                 await source.download(layer, path)
             await self._cache.put(path)
             return await asyncio.to_thread(_diff_id, path) if diff_id is None else diff_id

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from moorage.core import disk
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
-from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images.building import config as configs
 from moorage.runtime.images.building import finishing
 from moorage.runtime.images.building import state as stage_states
@@ -37,6 +36,7 @@ from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.dockerfile.ignore import Ignored
 from moorage.runtime.images.dockerfile.stages import Dockerfile, Stage
 from moorage.runtime.images.references import PullFailed
+from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
 from moorage.runtime.sandbox.rootfs.spec import CHANGES
 
@@ -76,9 +76,10 @@ class ImageBuilder:
     db: Database
     store: ArtifactStore
     images: Images
-    targets: TargetPolicy
+    sources: Sources  # of base images
     limits: Limits
     folders: LayerFolders
+    architecture: str = field(default_factory=lambda: predefined_args()["TARGETARCH"])
 
     async def build(
         self, request: ImageRequest, file: Dockerfile, ignored: Ignored, workspace: Workspace
@@ -109,7 +110,7 @@ class _Build:
         self.request = request
         self.workspace = workspace
         self.limits = builder.limits
-        self.targets = builder.targets
+        self.targets = builder.sources.targets
         self.context = Source(
             Tree([request.source / request.context], is_strict=True),
             "the build context",
@@ -119,7 +120,9 @@ class _Build:
         self._builder = builder
         self._file = file
         self._stack = stack
-        self._bases = Bases(builder.images, self.cache, workspace.scratch, workspace.say)
+        self._bases = Bases(
+            builder.images, builder.sources, builder.architecture, self.cache, workspace.scratch, workspace.say
+        )
         self._states: dict[int, StageState] = {}
         self._open: list[Stage] = []
         self._steps = self._cached_steps = 0
@@ -181,7 +184,7 @@ class _Build:
             state.created_at = below.created_at
             return state
         if stage.base.lower() == stages.SCRATCH:
-            config = Config(configs.scratch(self._builder.images.architecture))
+            config = Config(configs.scratch(self._builder.architecture))
             return StageState(stage, config, None, stages.SCRATCH, escape, args=proxies)
         base: Base = await self._at(stage.line, self._bases.resolve(stage.base))
         config = Config(base.document)
