@@ -51,11 +51,14 @@ class Entry:
     mode: int = 0o644
     mtime: int = 1_700_000_000
     pax: Mapping[str, str] = field(default_factory=dict)
+    uid: int = 0
+    gid: int = 0
 
     def header(self) -> tarfile.TarInfo:
         header = tarfile.TarInfo(self.name)
         header.type, header.linkname, header.mode, header.mtime = self.kind, self.target, self.mode, self.mtime
         header.size, header.pax_headers = len(self.content), dict(self.pax)
+        header.uid, header.gid = self.uid, self.gid
         return header
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tarfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,7 @@ def test_devices_and_pipes_are_left_out_and_counted(root: Path) -> None:
     assert unpacker.skipped == 3
 
 
-def test_all_users_can_read_the_files_and_none_gets_rights_by_them(root: Path) -> None:
+def test_modes_are_kept_but_none_gives_rights(root: Path) -> None:
     files = (
         Entry("su", b"1", mode=0o6700),
         Entry("open", b"2", mode=0o666),
@@ -191,8 +192,36 @@ def test_all_users_can_read_the_files_and_none_gets_rights_by_them(root: Path) -
         os.umask(before)
 
     modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in root.rglob("*")}
-    assert modes == {"su": "0o755", "open": "0o644", "tmp": "0o755", "closed": "0o644", "shut": "0o755", "in": "0o644"}
+    shut = "0o0" if os.getuid() == 0 else "0o700"  # An ordinary user must be able to fill its folders.
+    assert modes == {"su": "0o700", "open": "0o666", "tmp": "0o1777", "closed": "0o0", "shut": shut, "in": "0o644"}
     assert {path.stat().st_uid for path in root.rglob("*")} == {os.getuid()}
+
+
+def test_owners_are_kept_and_those_without_a_place_are_nobody(root: Path) -> None:
+    entries = (
+        Entry("mail", b"", uid=8, gid=12, mode=0o660),
+        replace(folder("home", 0o2750), uid=1000, gid=1001),
+        replace(symlink("home/link", "/etc/shadow"), uid=1000, gid=1001),
+        Entry("far", b"", uid=70_000, gid=2**31),
+    )
+
+    apply(root, layer(*entries))
+
+    owners = {path.name: (path.lstat().st_uid, path.lstat().st_gid) for path in root.rglob("*")}
+    own = (os.getuid(), os.getgid())  # of all files, where this is not root
+    expected = {"mail": (8, 12), "home": (1000, 1001), "link": (1000, 1001), "far": (65534, 65534)}
+    assert owners == (expected if os.getuid() == 0 else dict.fromkeys(expected, own))
+    assert stat.S_IMODE((root / "home").stat().st_mode) & 0o777 == 0o750
+
+
+def test_without_owners_all_files_are_of_this_user(root: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.write_bytes(layer(Entry("mail", b"", uid=8, gid=12), replace(folder("home", 0o500), uid=1000)))
+
+    Unpacker(root, keeps_owners=False).apply(packed)
+
+    assert {path.stat().st_uid for path in root.rglob("*")} == {os.getuid()}
+    assert stat.S_IMODE((root / "home").stat().st_mode) == 0o700
 
 
 def test_files_keep_their_time_and_an_absurd_one_is_cut(root: Path) -> None:

@@ -1,8 +1,8 @@
 """Unpacks the layers of an image on top of each other into a folder.
 
 Layers are untrusted archives whose paths may try to escape the folder. Each path is opened component by component from
-the root descriptor, and no component may be a symbolic link. Owners, devices and permission bits other than execute are
-dropped: all users of the machine may read the files, and none may change them.
+the root descriptor, and no component may be a symbolic link. Owners and modes are kept, as root; the folder must be in
+one that other users of the machine cannot enter. Devices and the setuid bits of files are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MAX_UNPACKED_BYTES = 8 * GB
 MAX_ENTRIES = 500_000
 MAX_HEADER_BYTES = 64 * 1024  # `tarfile` keeps long headers in memory, and older versions parse them slowly.
 MAX_DEPTH = 128
+IDS = 65_536  # Ids of an image; sandboxes have no larger ones.
+NOBODY = 65_534  # owner of files with a larger id
 MAX_MTIME = 2**33  # mtimes are kept, because Python validates .pyc files by them, but clamped.
+_FILE_MODES, _FOLDER_MODES = 0o1777, 0o3777  # without setuid, and for files without setgid
 _BLOCK = MB
 _DISK_BLOCK = 4096
 _CHECK_BYTES, _CHECK_ENTRIES = 8 * MB, 512  # between two checks of free disk space
@@ -105,8 +108,12 @@ class Unpacker:
         most_entries: int = MAX_ENTRIES,
         check_room: Callable[[], None] = lambda: None,
         stop: threading.Event | None = None,
+        keeps_owners: bool | None = None,
     ) -> None:
-        """`check_room` raises if the disk is full; called every few MB or files."""
+        """`check_room` raises if the disk is full; called every few MB or files.
+
+        Without `keeps_owners`, which needs root and is its default, all files belong to this process's user.
+        """
         self.skipped = 0  # devices, pipes and other special files
         self.written_bytes = 0
         self.entries = 0
@@ -116,6 +123,7 @@ class Unpacker:
         self._check_room = check_room
         self._checked_at = (0, 0)
         self._stop = stop or threading.Event()
+        self._keeps_owners = os.geteuid() == 0 if keeps_owners is None else keeps_owners
         self._read_bytes = 0
         self._created: set[str] = set()  # paths of the current layer, which its whiteouts do not affect
 
@@ -165,18 +173,20 @@ class Unpacker:
     def _extract(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = _parts(member.name)
         if not parts:  # the root itself
+            if member.isdir():
+                self._set_folder(self._root, member)
             return
         if any(part.startswith(_WHITEOUT) for part in parts[:-1]):
             self.skipped += 1  # internal files of AUFS
         elif parts[-1].startswith(_WHITEOUT):
             self._apply_whiteout(parts)
         elif member.isdir():
-            with self._folder(parts, create=True):
-                pass
+            with self._folder(parts, create=True) as folder:
+                self._set_folder(cast("int", folder), member)
         elif member.isreg():
             self._write(archive, member, parts)
         elif member.issym():
-            self._symlink(member.linkname, parts)
+            self._symlink(member, parts)
         elif member.islnk():
             self._hard_link(_parts(member.linkname), parts)
         else:
@@ -184,15 +194,22 @@ class Unpacker:
 
     def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parts: Sequence[str]) -> None:
         with self._parent_of(parts) as folder:
-            mode = 0o755 if member.mode & 0o111 else 0o644
             descriptor = os.open(parts[-1], _FILE_FLAGS, 0o600, dir_fd=folder)
-            with open(descriptor, "wb", buffering=0) as file, cast("IO[bytes]", archive.extractfile(member)) as content:
+            with open(descriptor, "wb", buffering=0), cast("IO[bytes]", archive.extractfile(member)) as content:
                 while block := content.read(_BLOCK):
                     self._count_written(len(block))
                     _write_all(descriptor, block)
-                os.fchmod(file.fileno(), mode)
-                mtime = min(max(int(member.mtime), 0), MAX_MTIME)
-                os.utime(file.fileno(), (mtime, mtime))
+                if self._keeps_owners:
+                    os.fchown(descriptor, _owner(member.uid), _owner(member.gid))
+                os.fchmod(descriptor, member.mode & _FILE_MODES)
+                mtime = _mtime(member)
+                os.utime(descriptor, (mtime, mtime))
+
+    def _set_folder(self, folder: int | Path, member: tarfile.TarInfo) -> None:
+        if self._keeps_owners:
+            os.chown(folder, _owner(member.uid), _owner(member.gid))
+        # An ordinary user must be able to fill and to remove its folders.
+        os.chmod(folder, member.mode & _FOLDER_MODES | (0 if self._keeps_owners else 0o700))
 
     def _count_written(self, size: int) -> None:
         """Count written bytes apart from read ones: sparse files are short in the archive."""
@@ -204,9 +221,13 @@ class Unpacker:
             self._checked_at = (self.written_bytes, self.entries)
             self._check_room()
 
-    def _symlink(self, target: str, parts: Sequence[str]) -> None:
+    def _symlink(self, member: tarfile.TarInfo, parts: Sequence[str]) -> None:
         with self._parent_of(parts) as folder:
-            os.symlink(target, parts[-1], dir_fd=folder)
+            os.symlink(member.linkname, parts[-1], dir_fd=folder)
+            if self._keeps_owners:
+                os.chown(parts[-1], _owner(member.uid), _owner(member.gid), dir_fd=folder, follow_symlinks=False)
+            mtime = _mtime(member)
+            os.utime(parts[-1], (mtime, mtime), dir_fd=folder, follow_symlinks=False)
 
     def _hard_link(self, target: Sequence[str], parts: Sequence[str]) -> None:
         if list(target) == list(parts):
@@ -359,6 +380,14 @@ def _by_program(file: IO[bytes], program: str) -> Iterator[Readable]:
                 raise BadLayer("a layer of the image cannot be read: it is not valid zstd")
         finally:
             running.kill()
+
+
+def _owner(number: int) -> int:
+    return number if 0 <= number < IDS else NOBODY
+
+
+def _mtime(member: tarfile.TarInfo) -> int:
+    return min(max(int(member.mtime), 0), MAX_MTIME)
 
 
 def _parts(name: str) -> list[str]:

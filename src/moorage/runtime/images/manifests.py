@@ -6,8 +6,9 @@ The documents are untrusted: every field is checked, and any deviation raises Ba
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from moorage.runtime.images.references import PullFailed, is_digest
@@ -17,14 +18,19 @@ OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 ACCEPTED = (OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST)
-_CONFIGS = frozenset({"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"})
-_LAYERS = ("application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar")
+OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"  # with "+gzip" or "+zstd" where it is compressed
+_CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
+_LAYERS = (OCI_LAYER, "application/vnd.docker.image.rootfs.diff.tar")
 _PACKINGS = frozenset({"", "+gzip", "+zstd", ".gzip", ".zstd"})
 _BASELINES = {"arm64": "v8", "amd64": "v1"}  # variants that every machine of the architecture can run
 MAX_LAYERS = 256
 MAX_WORDS = 1_000
 MAX_TEXT = 128 * 1024  # characters of one argument, as in Linux (MAX_ARG_STRLEN), and of all arguments together
 MAX_PATH = 4_096
+MAX_HEALTH_S = 86_400
+MAX_HEALTH_RETRIES = 1_000
+DEFAULT_SHELL = ("/bin/sh", "-c")
 
 
 class BadImage(PullFailed):
@@ -72,6 +78,17 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Healthcheck:
+    """Command of a HEALTHCHECK, run inside the sandbox of the image; exit code 0 is healthy."""
+
+    argv: tuple[str, ...]
+    interval_s: float = 30.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class ImageConfig:
     """Start command and environment of an image."""
 
@@ -80,6 +97,13 @@ class ImageConfig:
     env: dict[str, str] = field(default_factory=dict)
     workdir: str = "/"
     user: str = ""  # verbatim: a name or a number, optionally with a group
+    exposed_ports: tuple[int, ...] = ()  # of TCP, in ascending order
+    healthcheck: Healthcheck | None = None
+    stop_signal: int = 0  # 0 for SIGTERM
+    shell: tuple[str, ...] = ()  # of RUN, CMD and HEALTHCHECK in shell form; () for /bin/sh -c
+    onbuild: tuple[str, ...] = ()  # instructions for a build that is based on this image
+    labels: dict[str, str] = field(default_factory=dict)
+    volumes: tuple[str, ...] = ()  # paths, writable as all of the root
 
 
 def parse_manifest(body: bytes, content_type: str) -> Manifest | Index:
@@ -121,7 +145,94 @@ def parse_config(body: bytes, architecture: str) -> ImageConfig:
         env=_environment(_words(config.get("Env"), "Env")),
         workdir=_workdir(config.get("WorkingDir")),
         user=_text(config.get("User") or "", "User"),
+        exposed_ports=_ports(config.get("ExposedPorts")),
+        healthcheck=_healthcheck(config.get("Healthcheck"), _words(config.get("Shell"), "Shell")),
+        stop_signal=_stop_signal(config.get("StopSignal")),
+        shell=_words(config.get("Shell"), "Shell"),
+        onbuild=_words(config.get("OnBuild"), "OnBuild"),
+        labels=_labels(config.get("Labels")),
+        volumes=tuple(sorted(_text(path, "Volumes") for path in _object(config.get("Volumes") or {}, "Volumes"))),
     )
+
+
+def read_config(stored: Mapping[str, Any]) -> ImageConfig:
+    """Return the configuration that `dataclasses.asdict` made a document of, perhaps in an earlier release."""
+    known = {each.name for each in fields(ImageConfig)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items() if name in known
+    }
+    if health := values.get("healthcheck"):
+        values["healthcheck"] = Healthcheck(**{**health, "argv": tuple(health["argv"])})
+    return ImageConfig(**values)
+
+
+def _ports(value: object) -> tuple[int, ...]:
+    """Return the TCP ports of `{"80/tcp": {}, "53/udp": {}, "8000": {}}`."""
+    found = set()
+    for name in _object(value or {}, "ExposedPorts"):
+        number, _, protocol = _text(name, "ExposedPorts").partition("/")
+        if not (number.isascii() and number.isdigit() and len(number) <= 5 and 0 < int(number) < 65_536):
+            raise BadImage(f"the image's ExposedPorts has the invalid port {name[:40]!r}")
+        if protocol in ("", "tcp"):
+            found.add(int(number))
+    return tuple(sorted(found))
+
+
+def _stop_signal(value: object) -> int:
+    """Return the number of `SIGQUIT`, `QUIT` or `3`; raises BadImage for others."""
+    text = _text(value or "", "StopSignal").strip().upper()
+    if not text:
+        return 0
+    if text.isascii() and text.isdigit() and len(text) <= 2 and 0 < int(text) <= signal.SIGRTMAX:
+        return int(text)
+    name, plus, offset = text.removeprefix("SIG").partition("+")
+    try:
+        number = int(signal.Signals[f"SIG{name}"]) + (int(offset) if plus else 0)
+    except (KeyError, ValueError):
+        number = 0
+    if not 0 < number <= signal.SIGRTMAX:
+        raise BadImage(f"the image's StopSignal {text[:40]!r} is no signal")
+    return number
+
+
+def _healthcheck(value: object, shell: tuple[str, ...]) -> Healthcheck | None:
+    """Return the check of `["CMD", ...]` or `["CMD-SHELL", text]`; None for `["NONE"]`."""
+    document = _object(value or {}, "Healthcheck")
+    kind, *words = _words(document.get("Test"), "Healthcheck") or ("NONE",)
+    if kind == "NONE" or not words:
+        return None
+    if kind not in ("CMD", "CMD-SHELL"):
+        raise BadImage(f"the image's Healthcheck has the unknown kind {kind[:40]!r}")
+    argv = tuple(words) if kind == "CMD" else (*(shell or DEFAULT_SHELL), words[0])
+    usual = Healthcheck(argv)
+    return Healthcheck(
+        argv,
+        interval_s=_seconds(document.get("Interval"), usual.interval_s),
+        timeout_s=_seconds(document.get("Timeout"), usual.timeout_s),
+        start_period_s=_seconds(document.get("StartPeriod"), usual.start_period_s),
+        retries=_count(document.get("Retries"), usual.retries),
+    )
+
+
+def _seconds(value: object, default: float) -> float:
+    """Convert nanoseconds, of which 0 means the default."""
+    if value is None or value == 0:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_HEALTH_S * 10**9:
+        raise BadImage("the image's Healthcheck has an invalid time")
+    return value / 1e9
+
+
+def _count(value: object, default: int) -> int:
+    if value is None or value == 0:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_HEALTH_RETRIES:
+        raise BadImage("the image's Healthcheck has an invalid number of retries")
+    return value
+
+
+def _labels(value: object) -> dict[str, str]:
+    return {_text(key, "Labels"): _text(text, "Labels") for key, text in _object(value or {}, "Labels").items()}
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:

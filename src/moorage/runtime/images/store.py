@@ -1,6 +1,6 @@
 """Store of unpacked images, shared by all organizations.
 
-    images/<digest>/root/         files of the image, read-only for all users
+    images/<digest>/root/         files of the image, with its owners if the platform is root
     images/<digest>/image.json    start configuration and size; touched at each use
     images/<digest>/users/<id>    marks use by an organization; touched at each use by it
     images/incoming/              pulls in progress, and images being removed
@@ -16,13 +16,14 @@ elsewhere the organization downloads all layers, as if the image was not stored.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from moorage.core.kit.clock import DAY_MS, Clock
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images import layers, manifests, partial_files
 from moorage.runtime.images import registry as images_registry
+from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
 from moorage.runtime.images.sources import Source, Sources
@@ -76,6 +78,20 @@ class _Resolved:
     is_private: bool  # resolved with credentials
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Manifest of an image, and access to its configuration and layers."""
+
+    manifest: manifests.Manifest
+    read: Callable[[manifests.Descriptor], Awaitable[bytes]]
+    download: Callable[[manifests.Descriptor, Path], Awaitable[None]]
+    origin: str = ""  # repository that it is pulled from
+    is_private: bool = False
+
+
+_Source = Callable[[], contextlib.AbstractAsyncContextManager[_Parts]]
+
+
 @dataclass(slots=True)
 class _SharedPull:
     """A pull with several waiting callers; cancelled when the last one is."""
@@ -101,13 +117,16 @@ class Images:
         transfer: images_registry.PullSettings | None = None,
         architecture: str | None = None,
         sources: Sources | None = None,
+        blobs: ImageBlobs | None = None,
     ) -> None:
+        """`blobs` has the images that were built or pushed here; None where there are none."""
         self._folder = folder.absolute()
         self._incoming = self._folder / "incoming"
         self._clock = clock
         self._limits = limits or Limits()
         self._sources = sources or Sources(targets, transfer or images_registry.PullSettings())
         self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
+        self._blobs = blobs
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
         self._lock = threading.Lock()  # excludes removal of an image during `_use_stored`
@@ -120,7 +139,7 @@ class Images:
         except FileNotFoundError:
             return None
         size = (stored.get("diskBytes", 0), stored.get("entries", 0))
-        return Image(digest, self._image_folder(digest) / "root", _config(stored["config"]), *size)
+        return Image(digest, self._image_folder(digest) / "root", manifests.read_config(stored["config"]), *size)
 
     async def pull(self, reference: Reference, progress: Progress, org_id: int | None = None) -> Image:
         """Return the image, downloaded if necessary; raises PullFailed.
@@ -139,6 +158,23 @@ class Images:
             why = f"it cannot be stored: {error.strerror or 'the disk failed'}"
         raise PullFailed(f"cannot pull {reference}: {why}") from None
 
+    async def ensure(self, org_id: int, digest: str, progress: Progress = lambda _: None) -> Image:
+        """Return an image of the artifact store, unpacked if this machine does not have it; raises PullFailed."""
+        if self._blobs is None or not await self._blobs.has(org_id, digest):
+            raise PullFailed(f"the image {digest[:80]} is not stored here")
+        known = await asyncio.to_thread(self._use_stored, digest, org_id)
+        if known is not None:
+            return known
+        source = partial(_stored_parts, self._blobs, org_id, digest)
+        fetch = partial(self._fetch, digest, digest, source, org_id=org_id)
+        try:
+            async with asyncio.timeout(self._limits.pull_s):
+                return await self._share(f"{org_id}:{digest}", progress, fetch)
+        except TimeoutError:
+            raise PullFailed("the image could not be unpacked in time") from None
+        except OSError as error:
+            raise PullFailed(f"the image cannot be unpacked: {error.strerror or 'the disk failed'}") from None
+
     def collect(self, keep: set[str], now: int) -> int:
         """Remove images not in `keep` and unused for a day; return their count."""
         self._clear_incoming(now)
@@ -148,13 +184,18 @@ class Images:
         return len(gone)
 
     async def _pull(self, reference: Reference, progress: Progress, org_id: int | None) -> Image:
-        known = await asyncio.to_thread(self._use_stored, reference.digest, org_id) if reference.digest else None
+        # A digest alone gives no access: the image may be another organization's, built or pulled with its credentials.
+        is_own = reference.digest is not None and (
+            org_id is None or self._usage_file(reference.digest, org_id).exists()
+        )
+        known = await asyncio.to_thread(self._use_stored, reference.digest or "", org_id) if is_own else None
         if known is None:
             resolved = await self._resolve(reference, org_id)
             known = await asyncio.to_thread(self._use_stored, resolved.digest, org_id, _origin(reference))
             if known is None:
                 # Pulls are shared within an organization only: the budget of one must not end the pull of another.
-                fetch = partial(self._fetch, reference, resolved, org_id=org_id)
+                source = partial(self._registry_parts, reference, resolved, org_id)
+                fetch = partial(self._fetch, resolved.digest, str(reference), source, org_id=org_id)
                 return await self._share(f"{org_id}:{resolved.digest}", progress, fetch)
         progress(f"Image {reference} is here: {known.digest}")
         return known
@@ -204,65 +245,59 @@ class Images:
                 if self._shared_pulls.get(key) is pull:
                     del self._shared_pulls[key]
 
-    async def _fetch(
-        self, reference: Reference, resolved: _Resolved, progress: Progress, *, org_id: int | None
-    ) -> Image:
+    async def _fetch(self, digest: str, name: str, source: _Source, progress: Progress, *, org_id: int | None) -> Image:
         async with self._slots:
             self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
             work = Path(tempfile.mkdtemp(dir=self._incoming, prefix="pull-"))
             try:
-                budget = await asyncio.to_thread(self._remaining_budget, org_id, resolved.digest)
-                config, size = await self._fill(work, reference, resolved, progress, budget, org_id)
+                budget = await asyncio.to_thread(self._remaining_budget, org_id, digest)
+                async with source() as parts:
+                    config, size = await self._fill(work, parts, progress, budget, f"{org_id or 0}")
                 (work / "users").mkdir()
-                note = {"digest": resolved.digest, "reference": str(reference), "config": asdict(config)}
-                access = {"origins": [_origin(reference)]} if resolved.is_private else {}
+                note = {"digest": digest, "reference": name, "config": asdict(config)}
+                access = {"origins": [parts.origin]} if parts.is_private else {}
                 (work / "image.json").write_text(
                     json.dumps({**note, **access, "diskBytes": size[0], "entries": size[1]})
                 )
-                await asyncio.to_thread(self._publish, work, resolved.digest, _origin(reference))
+                await asyncio.to_thread(self._publish, work, digest, parts.origin)
             finally:
                 await asyncio.to_thread(folders.remove, work)
-        image = await asyncio.to_thread(self._use_stored, resolved.digest, org_id, _origin(reference))
+        image = await asyncio.to_thread(self._use_stored, digest, org_id, parts.origin)
         if image is None:
             raise PullFailed("it was removed right after the pull")
-        progress(f"Pulled {reference}: {resolved.digest}")
+        progress(f"Pulled {name}: {digest}" if name != digest else f"Unpacked {digest}")
         return image
 
-    async def _fill(
-        self,
-        work: Path,
-        reference: Reference,
-        resolved: _Resolved,
-        progress: Progress,
-        budget: tuple[int, int],
-        org_id: int | None,
-    ) -> tuple[manifests.ImageConfig, tuple[int, int]]:
-        """Download and unpack the image; return configuration and (bytes, files)."""
+    @contextlib.asynccontextmanager
+    async def _registry_parts(
+        self, reference: Reference, resolved: _Resolved, org_id: int | None
+    ) -> AsyncIterator[_Parts]:
         async with self._sources.open(reference, org_id) as source:
             manifest = resolved.manifest or await _manifest(source, resolved.digest)
-            if manifest.packed_bytes > self._limits.packed_bytes:
-                raise manifests.BadImage(
-                    f"the image has {size_text(manifest.packed_bytes)} of layers; "
-                    f"{size_text(self._limits.packed_bytes)} are allowed"
-                )
-            config = manifests.parse_config(await source.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
-            size = await self._unpack(work, source, manifest, progress, budget, f"{org_id or 0}")
-        return config, size
+            read = partial(source.read, max_bytes=MAX_CONFIG_BYTES)
+            yield _Parts(manifest, read, source.download, _origin(reference), resolved.is_private)
+
+    async def _fill(
+        self, work: Path, parts: _Parts, progress: Progress, budget: tuple[int, int], owner: str
+    ) -> tuple[manifests.ImageConfig, tuple[int, int]]:
+        """Download and unpack the image; return configuration and (bytes, files)."""
+        manifest = parts.manifest
+        if manifest.packed_bytes > self._limits.packed_bytes:
+            raise manifests.BadImage(
+                f"the image has {size_text(manifest.packed_bytes)} of layers; "
+                f"{size_text(self._limits.packed_bytes)} are allowed"
+            )
+        config = manifests.parse_config(await parts.read(manifest.config), self._architecture)
+        return config, await self._unpack(work, parts, progress, budget, owner)
 
     async def _unpack(
-        self,
-        work: Path,
-        source: Source,
-        manifest: manifests.Manifest,
-        progress: Progress,
-        budget: tuple[int, int],
-        owner: str,
+        self, work: Path, parts: _Parts, progress: Progress, budget: tuple[int, int], owner: str
     ) -> tuple[int, int]:
         """Download and apply layers one by one: only one is stored compressed."""
         stop, root = threading.Event(), work / "root"
         root.mkdir()
         root.chmod(0o755)
-        limits = self._limits
+        limits, manifest = self._limits, parts.manifest
         most_bytes, most_entries = min(limits.unpacked_bytes, budget[0]), min(limits.entries, budget[1])
         unpacker = Unpacker(
             root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room, stop=stop
@@ -271,7 +306,7 @@ class Images:
             progress(f"Layer {number} of {len(manifest.layers)}: {size_text(layer.size)}")
             self._check_room(layer.size)
             with partial_files.held(self._incoming, owner, layer.digest) as blob:
-                await source.download(layer, blob)
+                await parts.download(layer, blob)
                 try:
                     await _run_cancellable(partial(unpacker.apply, blob), stop)
                 except TooLarge:
@@ -293,7 +328,7 @@ class Images:
 
     def _publish(self, work: Path, digest: str, origin: str) -> None:
         os.sync()  # After a power failure the final name must not exist without its files.
-        work.chmod(0o755)
+        work.chmod(0o700)  # The files have owners and modes of the image.
         try:
             work.rename(self._image_folder(digest))
         except OSError:
@@ -385,6 +420,17 @@ def _origin(reference: Reference) -> str:
     return f"{reference.registry}/{reference.repository}"
 
 
+@contextlib.asynccontextmanager
+async def _stored_parts(blobs: ImageBlobs, org_id: int, digest: str) -> AsyncIterator[_Parts]:
+    async def read(part: manifests.Descriptor) -> bytes:
+        return await blobs.read(org_id, part.digest)
+
+    async def download(part: manifests.Descriptor, target: Path) -> None:
+        await blobs.fetch(org_id, part.digest, target)
+
+    yield _Parts(await blobs.manifest(org_id, digest), read, download)
+
+
 async def _manifest(source: Source, digest: str) -> manifests.Manifest:
     _, manifest = await source.manifest(digest)
     if isinstance(manifest, manifests.Index):
@@ -417,13 +463,3 @@ def _mtime_ms(path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
     except FileNotFoundError:
         return 0
-
-
-def _config(stored: dict[str, Any]) -> manifests.ImageConfig:
-    return manifests.ImageConfig(
-        entrypoint=tuple(stored["entrypoint"]),
-        cmd=tuple(stored["cmd"]),
-        env=dict(stored["env"]),
-        workdir=stored["workdir"],
-        user=stored["user"],
-    )
