@@ -43,6 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # `one > other` within a layer.
 BESIDE = {
     ("runtime.shim", "runtime.engines"),  # a shim runs the replica that an engine describes
+    ("runtime.builds", "runtime.images"),  # a Dockerfile is built into an image
     ("docs", "cli"),  # the reference is generated from the commands
 }
 GROUPS = ("core", "runtime", "accounts", "products")

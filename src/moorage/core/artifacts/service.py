@@ -50,6 +50,12 @@ def refer(tx: Tx, org_id: int, digest: str, owner: str) -> None:
     _attach(tx, org_id, digest, owner)
 
 
+def share(tx: Tx, org_id: int, from_owner: str, owner: str) -> None:
+    """Add a reference to all artifacts of another owner, such as the layers of an image. Safe to repeat."""
+    for digest in tx.all(tables.OWNED, org_id=org_id, owner=from_owner):
+        refer(tx, org_id, digest, owner)
+
+
 def unrefer(tx: Tx, org_id: int, owner: str) -> None:
     """Remove all references of an owner. Safe to repeat."""
     digests = tx.all(tables.OWNED, org_id=org_id, owner=owner)

@@ -55,7 +55,7 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
         return
     if live is not None and is_app and live.digest is not None:
         with contextlib.suppress(NotFound):  # A lost artifact must not prevent the deletion.
-            artifacts.refer(tx, org_id, live.digest, _owner(project_id))
+            artifacts.share(tx, org_id, projects.owner_of(live.id), _owner(project_id))
     jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
     jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=tx.env.settings.trash_days * DAY_MS)
 

@@ -42,7 +42,7 @@ from moorage.products.projects.deployments.service import UNCOUNTED_MS
 from moorage.products.projects.deployments.tables import Line
 from moorage.products.repositories.fetch import FetchFailed, Sources
 from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built
+from moorage.runtime.builds.ports import DOCKERFILE, BuildFailed, BuildRequest, Built, ImageSettings, read_args
 
 MAX_BUILD_ATTEMPTS = 3  # Attempts that end with the worker process within UNCOUNTED_MS do not count.
 KEPT_BUILDS = 3  # builds of a cronjob that are kept besides the current one
@@ -52,7 +52,10 @@ STARTED_OVER = "The platform was restarted while this build was under way; it st
 UNDECRYPTABLE = "A secret of this cronjob cannot be decrypted with the keys this platform has"
 PLATFORM_FAILED = "The platform could not finish this build; try again"
 # Columns of a cronjob that determine the result of a build.
-BUILD_INPUTS = ("repository_name", "language", "base_dir", "build_cmd", "start_cmd", "command", "env")
+BUILD_INPUTS = (
+    "repository_name", "language", "base_dir", "build_cmd", "start_cmd", "command", "env", "dockerfile_path",
+    "docker_build_context_dir", "docker_build_args", "docker_build_target",
+)  # fmt: skip
 
 
 class BuildCronjob(msgspec.Struct, frozen=True, tag="cronjobs.build"):
@@ -211,7 +214,7 @@ class Builds:
                 await log.finish()
                 await write(partial(_reuse, org_id=build.org_id, build=build, other=earlier))
                 return
-            built = await self.builder.build(_request(cronjob, source, env), log)
+            built = await self.builder.build(_request(cronjob, build, source, env), log)
             await log.finish()
             await self._store(write, build, built, scratch)
         finally:
@@ -226,12 +229,14 @@ class Builds:
         return {each.name: each.value for each in read_env(cronjob.env)} | hidden
 
     async def _store(self, write: Write, build: Build, built: Built, scratch: Path) -> None:
-        packed = scratch / "job.zip"
-        await asyncio.to_thread(zips_writer.pack, built.folder, packed)
-        stored = await self.artifacts.put_file(build.org_id, packed, owner=owner_of(build.id))
-        await place(self.releases, stored.digest, built.folder)
+        digest = built.plan.image.removeprefix("sha256:")
+        if not digest:  # An image is stored already.
+            packed = scratch / "job.zip"
+            await asyncio.to_thread(zips_writer.pack, built.folder, packed)
+            digest = (await self.artifacts.put_file(build.org_id, packed, owner=owner_of(build.id))).digest
+            await place(self.releases, digest, built.folder)
         plan = msgspec.json.encode(built.plan).decode()
-        await write(partial(_succeed, org_id=build.org_id, build=build, digest=stored.digest, plan=plan))
+        await write(partial(_succeed, org_id=build.org_id, build=build, digest=digest, plan=plan))
 
 
 def register(handlers: Handlers, builds: Builds) -> None:
@@ -261,7 +266,7 @@ def _reuse(tx: Tx, org_id: int, build: Build, other: Build) -> None:
     """Finish a build with the artifact of an earlier one."""
     assert other.digest is not None
     assert other.plan is not None
-    artifacts.refer(tx, org_id, other.digest, owner_of(build.id))
+    artifacts.share(tx, org_id, owner_of(other.id), owner_of(build.id))
     _succeed(tx, org_id, build, other.digest, other.plan)
 
 
@@ -270,7 +275,7 @@ def cache_of(cronjob: Cronjob) -> str:
     return f"cronjob-{cronjob.org_id}-{cronjob.id}-{cronjob.created_at}"
 
 
-def _request(cronjob: Cronjob, source: Path, env: dict[str, str]) -> BuildRequest:
+def _request(cronjob: Cronjob, build: Build, source: Path, env: dict[str, str]) -> BuildRequest:
     return BuildRequest(
         cache=cache_of(cronjob),
         source=source,
@@ -284,6 +289,14 @@ def _request(cronjob: Cronjob, source: Path, env: dict[str, str]) -> BuildReques
         is_default_build=not cronjob.build_cmd,
         env=env,
         use_caches=True,
+        image=ImageSettings(
+            org_id=cronjob.org_id,
+            owner=owner_of(build.id),
+            dockerfile=cronjob.dockerfile_path or DOCKERFILE,
+            context=cronjob.docker_build_context_dir or "./",
+            args=read_args(cronjob.docker_build_args) if cronjob.docker_build_args else {},
+            target=cronjob.docker_build_target or "",
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from moorage.core.kit import folders
 from moorage.core.vault import service as vault
 from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.tables import Cronjob
+from moorage.runtime.images.building import cache as layer_cache
 
 BATCH_SIZE = 500  # runs deleted in one transaction
 
@@ -39,5 +40,6 @@ def _remove_rest(tx: Tx, org_id: int, cronjob: Cronjob) -> list[str]:
     for build in builds:
         building.remove(tx, org_id, build)
     vault.remove_all(tx, org_id, cronjob.resource)
+    layer_cache.drop(tx, org_id, building.cache_of(cronjob))
     tx.run(tables.DELETE, org_id=org_id, id=cronjob.id)
     return [build.digest for build in builds if build.digest is not None]

@@ -15,7 +15,8 @@ from moorage.errors import BadRequest
 from moorage.products.cronjobs.service import NewCronjob
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
 from moorage.products.projects.deployments.schemas import LogLine
-from moorage.products.projects.schemas import Branch, Command, Folder, Repository
+from moorage.products.projects.schemas import Branch, BuildArgs, BuildTarget, Command, Folder, Repository
+from moorage.runtime.builds.ports import args_text, read_args
 from moorage.runtime.images import references
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -56,6 +57,8 @@ class CreateCronjobInput(Input):
     command: Command = ""
     dockerfile_path: Folder = "./Dockerfile"
     docker_build_context_dir: Folder = "./"
+    docker_build_args: Annotated[BuildArgs, Field(default_factory=dict)]
+    docker_build_target: BuildTarget = ""
     auto_deploy: bool = False
     public_image: ImageText = optional(description="An image reference, such as `alpine:3.20`.")
     env: Annotated[Env, Field(default_factory=list)]
@@ -81,7 +84,7 @@ class CreateCronjobInput(Input):
         common = ("name", "cron_schedule", "region", "instance_type", "command")
         own = (
             "repository_name", "branch", "is_public", "language", "base_dir", "build_cmd", "start_cmd",
-            "dockerfile_path", "docker_build_context_dir", "auto_deploy",
+            "dockerfile_path", "docker_build_context_dir", "docker_build_target", "auto_deploy",
         )  # fmt: skip
         values = {name: getattr(self, name) for name in common}
         if self.is_image:
@@ -89,6 +92,7 @@ class CreateCronjobInput(Input):
                 **values, image_source="public_image", public_image=self.public_image, env=env_text(self.env)
             )
         values |= {name: getattr(self, name) for name in own}
+        values["docker_build_args"] = args_text(self.docker_build_args)
         return NewCronjob(**values, image_source="codehost", env=env_text(self.env))
 
     def hidden(self) -> dict[str, str]:
@@ -105,6 +109,8 @@ class UpdateCronjobInput(Input):
     start_cmd: Command = optional()
     dockerfile_path: Folder = optional()
     docker_build_context_dir: Folder = optional()
+    docker_build_args: BuildArgs = optional()
+    docker_build_target: BuildTarget = optional()
     auto_deploy: bool = optional()
     public_image: ImageText = optional()
     command: Command = optional()
@@ -113,6 +119,8 @@ class UpdateCronjobInput(Input):
 
     def changes(self) -> dict[str, Any]:
         sent = {name: value for name, value in self.sent().items() if name != "secrets"}
+        if "docker_build_args" in sent:
+            sent["docker_build_args"] = args_text(self.docker_build_args)
         return sent | ({"env": env_text(sent["env"])} if "env" in sent else {})
 
     def hidden(self) -> list[tuple[str, str | None]] | None:
@@ -194,6 +202,7 @@ class CronjobDetail(Output, frozen=True):
     docker_build_context_dir: str | None
     dockerfile_path: str | None
     docker_build_args: dict[str, str] | None
+    docker_build_target: str | None
     status: str | None
     is_active: bool
     env: list[EnvOut]
@@ -206,12 +215,12 @@ class CronjobDetail(Output, frozen=True):
         copied = (
             "id", "name", "repository_name", "branch", "is_public", "auto_deploy", "base_dir", "language", "build_cmd",
             "start_cmd", "command", "region", "cron_schedule", "instance_type", "image_source", "public_image",
-            "docker_build_context_dir", "dockerfile_path", "status", "is_active",
+            "docker_build_context_dir", "docker_build_target", "dockerfile_path", "status", "is_active",
         )  # fmt: skip
         return cls(
             **{name: getattr(cronjob, name) for name in copied},
             organization_id=str(cronjob.org_id),
-            docker_build_args=None,
+            docker_build_args=read_args(cronjob.docker_build_args) if cronjob.docker_build_args else None,
             env=read_env(cronjob.env),
             run_stats=RunStats.of(cronjob, next_run_at),
             created_at=to_wire(cronjob.created_at),

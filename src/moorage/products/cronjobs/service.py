@@ -26,7 +26,7 @@ MAX_ERROR_CHARS = 2_000
 # A change of one of these columns starts a build.
 BUILT_FROM = (
     "repository_name", "branch", "language", "base_dir", "build_cmd", "start_cmd", "dockerfile_path",
-    "docker_build_context_dir",
+    "docker_build_context_dir", "docker_build_args", "docker_build_target",
 )  # fmt: skip
 
 
@@ -49,6 +49,8 @@ class NewCronjob:
     command: str = ""
     dockerfile_path: str | None = None
     docker_build_context_dir: str | None = None
+    docker_build_args: str | None = None
+    docker_build_target: str | None = None
     auto_deploy: bool = False
     public_image: str | None = None
     env: str = "[]"

@@ -36,6 +36,8 @@ cronjob = table(
     text("command"),
     text("dockerfile_path", nullable=True),
     text("docker_build_context_dir", nullable=True),
+    text("docker_build_args", nullable=True),  # JSON: name -> value
+    text("docker_build_target", nullable=True),
     Column("auto_deploy", Boolean, nullable=False),
     text("public_image", nullable=True),
     text("env"),
@@ -126,6 +128,8 @@ class Cronjob:
     command: str
     dockerfile_path: str | None
     docker_build_context_dir: str | None
+    docker_build_args: str | None
+    docker_build_target: str | None
     auto_deploy: bool
     public_image: str | None
     env: str
@@ -221,7 +225,8 @@ SET = {
     name: Command(update(cronjob).where(_this).values(**{name: arg("new", _c[name].type), "updated_at": arg("now")}))
     for name in (
         "is_active", "cron_schedule", "instance_type", "branch", "language", "base_dir", "build_cmd", "start_cmd",
-        "command", "dockerfile_path", "docker_build_context_dir", "auto_deploy", "public_image", "env", "build_id",
+        "command", "dockerfile_path", "docker_build_context_dir", "docker_build_args", "docker_build_target",
+        "auto_deploy", "public_image", "env", "build_id",
     )
 }  # fmt: skip
 COUNT_RUN = Command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,10 +20,12 @@ from moorage.products.projects import service
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
 from moorage.products.repositories.names import is_branch
-from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR
+from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, args_text, read_args
 from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+ARG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+MAX_ARG_CHARS = 8_192
 REPOSITORY = r"^[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$"
 
 
@@ -49,6 +52,21 @@ HealthPath = Annotated[
     Field(description="At `/`, the default, any status below 500 is healthy; another path has to answer 2xx or 3xx."),
 ]
 Language = Literal["auto", "nodejs", "python", "go", "docker"]
+
+
+def _are_args(args: dict[str, str]) -> dict[str, str]:
+    for name, value in args.items():
+        if not ARG_NAME.fullmatch(name):
+            raise ValueError(f"{name[:80]!r} is not the name of an argument")
+        if len(value) > MAX_ARG_CHARS or "\0" in value:
+            raise ValueError(f"the value of {name} should have at most {MAX_ARG_CHARS:,} characters")
+    return args
+
+
+BuildArgs = Annotated[
+    dict[str, str], Field(max_length=100, description="Values of ARG in the Dockerfile."), AfterValidator(_are_args)
+]
+BuildTarget = Annotated[str, Field(max_length=128, description="Stage of the Dockerfile to build; empty for the last.")]
 
 
 class TierInput(Input):
@@ -113,6 +131,8 @@ class ContainerInput(CommonInput):
     health_check_path: HealthPath = "/"
     docker_file_path: Folder = "./Dockerfile"
     docker_build_context_dir: Folder = "./"
+    docker_build_args: Annotated[BuildArgs, Field(default_factory=dict)]
+    docker_build_target: BuildTarget = ""
     tier: TierInput = optional()
     disk: Annotated[int, Field(ge=0, le=100, description="GB.")] = 0
     auto_scaling: AutoScalingInput = optional()
@@ -120,9 +140,10 @@ class ContainerInput(CommonInput):
     def as_new(self) -> NewProject:
         columns = (
             "language", "region", "build_cmd", "start_cmd", "entry_point", "health_check_path", "docker_file_path",
-            "docker_build_context_dir", "disk",
+            "docker_build_context_dir", "docker_build_target", "disk",
         )  # fmt: skip
         own = {name: getattr(self, name) for name in columns}
+        own["docker_build_args"] = args_text(self.docker_build_args)
         return NewProject(**self.common(), **own, **_compute(self), slug="container")
 
 
@@ -160,6 +181,9 @@ class UpdateProjectInput(Input):
     build_dir: Folder = optional()
     health_check_path: HealthPath = optional()
     docker_file_path: Folder = optional()
+    docker_build_context_dir: Folder = optional()
+    docker_build_args: BuildArgs = optional()
+    docker_build_target: BuildTarget = optional()
     disk: Annotated[int, Field(ge=0, le=1000, description="GB.")] = optional()
     tier: TierInput = optional()
     auto_scaling: AutoScalingInput = optional()
@@ -177,6 +201,8 @@ class UpdateProjectInput(Input):
         columns.pop("secrets", None)
         if "env" in columns:
             columns["env"] = env_text(self.env)
+        if "docker_build_args" in columns:
+            columns["docker_build_args"] = args_text(self.docker_build_args)
         if "tier" in columns:
             columns["tier"] = self.tier.key
         if "auto_scaling" in columns:
@@ -308,6 +334,8 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     pr_preview: bool
     entry_point: str | None
     docker_build_context_dir: str | None
+    docker_build_args: dict[str, str] | None
+    docker_build_target: str | None
     deploy_guard: bool
     triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -319,7 +347,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             "id", "name", "slug", "branch", "repository_name", "enabled", "is_public", "language", "runtime", "region",
             "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path", "docker_file_path", "disk",
             "enable_analytics", "auto_deploy", "total_deployments", "success_deployments", "failed_deployments",
-            "pr_preview", "entry_point", "docker_build_context_dir", "deploy_guard",
+            "pr_preview", "entry_point", "docker_build_context_dir", "docker_build_target", "deploy_guard",
         )  # fmt: skip
         return cls(
             **{name: getattr(project, name) for name in same},
@@ -328,6 +356,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             tier=_tier(project.tier),
             auto_scaling=_read_scaling(project.auto_scaling) if project.auto_scaling else None,
             env=read_env(project.env),
+            docker_build_args=read_args(project.docker_build_args) if project.docker_build_args else None,
             latest_deployment=latest,
             created_at=to_wire(project.created_at),
             updated_at=to_wire(project.updated_at),

@@ -25,6 +25,7 @@ from moorage.products.projects import compute, tables
 from moorage.products.projects.deployments import tables as deployment_tables
 from moorage.products.projects.names import is_available, preview_name
 from moorage.products.projects.tables import FormerName, Preview, Project
+from moorage.runtime.images.building import cache as layer_cache
 from moorage.settings import Settings
 
 MOVED_MS = DAY_MS  # how long the former address of a renamed project redirects to the new one
@@ -53,6 +54,8 @@ class NewProject:
     health_check_path: str | None = None
     docker_file_path: str | None = None
     docker_build_context_dir: str | None = None
+    docker_build_args: str | None = None
+    docker_build_target: str | None = None
     tier: str | None = None
     disk: int | None = None
     auto_scaling: str | None = None
@@ -79,6 +82,14 @@ def url_of(settings: Settings, host: str) -> str:
 def resource_of(project_id: int) -> str:
     """Return the resource name of a project in the vault."""
     return f"project:{project_id}"
+
+
+def cache_of(project: Project) -> str:
+    """Return the name of a project's build cache.
+
+    It contains the time of creation, because after a restore of the database ids are assigned again.
+    """
+    return f"project-{project.org_id}-{project.id}-{project.created_at}"
 
 
 def target_of(project: Project) -> AuditTarget:
@@ -270,6 +281,7 @@ def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
     for deployment in tx.all(deployment_tables.ALL_OF, **key):
         artifacts.unrefer(tx, org_id, owner_of(deployment.id))
     vault.remove_all(tx, org_id, resource_of(project.id))
+    layer_cache.drop(tx, org_id, cache_of(project))
     tx.run(deployment_tables.DELETE_LINES_OF, **key)
     tx.run(deployment_tables.DELETE_OF, **key)
     tx.run(tables.DELETE_PREVIEWS, **key)

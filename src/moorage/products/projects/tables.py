@@ -46,6 +46,8 @@ project = table(
     text("health_check_path", nullable=True),
     text("docker_file_path", nullable=True),
     text("docker_build_context_dir", nullable=True),
+    text("docker_build_args", nullable=True),  # JSON: name -> value
+    text("docker_build_target", nullable=True),
     text("tier", nullable=True),
     Column("disk", Integer, nullable=True),
     text("auto_scaling", nullable=True),  # JSON
@@ -124,6 +126,8 @@ class Project:
     health_check_path: str | None
     docker_file_path: str | None
     docker_build_context_dir: str | None
+    docker_build_args: str | None
+    docker_build_target: str | None
     tier: str | None
     disk: int | None
     auto_scaling: str | None
@@ -227,7 +231,8 @@ ADD: Query[int] = Query(
 )
 SETTINGS = (
     "slug", "language", "runtime", "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path",
-    "docker_file_path", "tier", "disk", "auto_scaling", "enable_analytics", "auto_deploy", "env", "enabled",
+    "docker_file_path", "docker_build_context_dir", "docker_build_args", "docker_build_target",
+    "tier", "disk", "auto_scaling", "enable_analytics", "auto_deploy", "env", "enabled",
     "deploy_guard", "replicas", "asleep", "paid_compute",
 )  # fmt: skip
 UPDATE = Command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Protocol
 
 from moorage.accounts.plans import service as plans
@@ -24,6 +25,11 @@ from moorage.products.projects.deployments.runner import Apps
 from moorage.products.projects.uploads import Uploads
 from moorage.products.repositories.fetch import Sources
 from moorage.runtime.builds.builder import Builder
+from moorage.runtime.builds.dockerfiles import building as image_builds
+from moorage.runtime.images import blobs, sources, store
+from moorage.runtime.images.building import cache as layer_cache
+from moorage.runtime.images.building import executor
+from moorage.runtime.images.building.files import layer_folders
 from moorage.runtime.sandbox.heavy import HeavyWork
 
 
@@ -91,7 +97,9 @@ class Projects(Product):
             releases=gateway.releases,
             app_releases=apps.releases,
             sources=Sources(db),
-            builder=Builder(db.env.settings, is_sandboxed=is_sandboxed),
+            builder=Builder(
+                db.env.settings, is_sandboxed=is_sandboxed, images=cache(partial(_image_builder, db, artifacts))
+            ),
             followers=Followers(db.env.hooks),
             sync_routes=sync_routes,
             apps=apps.deploying if runs_apps else None,
@@ -118,6 +126,7 @@ class Projects(Product):
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "projects", service.count)
         hooks.add(maintenance.SWEEP, "deployment logs", jobs.sweep)
+        hooks.add(maintenance.SWEEP, "image layers", layer_cache.sweep)
         hooks.add(maintenance.COLLECT, "sites", self.pipeline.releases.collect)
 
     def reconciled(self) -> Sequence[Reconciled]:
@@ -129,3 +138,28 @@ class Projects(Product):
 
     async def close(self) -> None:
         self.uploads.close()
+
+
+def _image_builder(db: Database, artifacts: ArtifactStore) -> executor.ImageBuilder:
+    """Make the builder of Dockerfiles, at the first build of one."""
+    settings = db.env.settings
+    limits = store.Limits(
+        reserve_bytes=settings.disk_reserve_mb * 2**20,
+        organization_bytes=settings.images_gb * 2**30,
+        organization_entries=settings.image_files,
+    )
+    images = store.Images(
+        settings.folder("images"),
+        settings.targets,
+        db.env.clock,
+        limits=limits,
+        blobs=blobs.ImageBlobs(db, artifacts),
+    )
+    return executor.ImageBuilder(
+        db,
+        artifacts,
+        images,
+        sources.Sources(settings.targets),
+        image_builds.limits_of(settings),
+        layer_folders.LayerFolders(settings.folder("image-layers")),
+    )

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from moorage.core.kit import folders
 from moorage.runtime.builds import (
@@ -32,27 +32,34 @@ from moorage.runtime.builds import (
     tools,
 )
 from moorage.runtime.builds.detection import detect, managers, reading, table
+from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
+from moorage.runtime.images.building import threads
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 
+if TYPE_CHECKING:
+    from moorage.runtime.images.building.executor import ImageBuilder
+
 T = TypeVar("T")
 Say = Callable[[str], None]
+MakeImageBuilder = Callable[[], "ImageBuilder"]
 
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
 TAIL_CHARS = 64 * 1024
-MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
 # Value of keys that only the running app gets: settings that a build reads may require one.
 BUILD_KEY = "only-for-builds-0123456789-0123456789"
 COMMAND_CHARS = 80  # of a command in a message
 
 
 class Builder:
-    def __init__(self, settings: Settings, *, is_sandboxed: bool) -> None:
+    def __init__(self, settings: Settings, *, is_sandboxed: bool, images: MakeImageBuilder | None = None) -> None:
+        """`images` makes the builder of Dockerfiles; None in a process that builds none."""
         self._settings = settings
+        self._images = images
         self._is_sandboxed = is_sandboxed
         self._slots = Slots(settings)
         self._caches = settings.folder("build-cache")
@@ -64,6 +71,8 @@ class Builder:
         for line in detect.describe(plan, request.health_path):
             _say(sink, line)
         _check_env(request)
+        if plan.language == "docker":
+            return await self._build_image(request, folder, plan, sink)
         if plan.language == "nodejs":
             say = partial(_say, sink)
             plan = replace(
@@ -74,20 +83,41 @@ class Builder:
             self._check_room(request)
             async with self._slots.one(lambda line: _say(sink, line)) as slot:
                 loop = asyncio.get_running_loop()
-                later = partial(loop.call_soon_threadsafe, partial(_say, sink))
-                found = await _run_to_end(toolchains.find, self._settings, folder, plan, later)
+
+                def later(line: str) -> None:
+                    loop.call_soon_threadsafe(_say, sink, line)
+
+                found = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
                 build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found)
                 await build.run(slot, self._caches)
         lines: list[str] = []
         try:
-            built = await _run_to_end(_collect, request, folder, plan, before, lines.append)
+            built = await threads.to_end(_collect, request, folder, plan, before, lines.append)
             if plan.install and plan.language == "python" and not self._is_sandboxed:
                 # Without a sandbox the release runs at another path than it was built at.
-                await _run_to_end(finish.make_movable, built.folder)
+                await threads.to_end(finish.make_movable, built.folder)
             return built
         finally:
             for line in lines:
                 _say(sink, line)
+
+    async def _build_image(self, request: BuildRequest, folder: reading.Folder, plan: Plan, sink: Sink) -> Built:
+        """Build a Dockerfile; the result is an image in the artifact store."""
+        if self._images is None or not self._is_sandboxed:
+            raise BuildFailed("images are built in sandboxes, and this machine has none: `moorage doctor` says why")
+        say = partial(_say, sink)
+        source = await asyncio.to_thread(image_builds.read, request, folder)
+        for line in source.describe():
+            say(line)
+        self._check_room(request)
+        async with self._slots.one(say) as slot:
+            output = _Output(sink)
+            build = image_builds.ImageBuild(self._settings, request, source, self._images(), say, output.take)
+            try:
+                digest = await build.run(slot, self._caches)
+            finally:
+                output.finish()
+        return Built(replace(plan, image=digest), request.source)
 
     def _check_room(self, request: BuildRequest) -> None:
         free_mb = shutil.disk_usage(request.source).free // MB
@@ -155,10 +185,10 @@ class _Build:
     ) -> AsyncIterator[None]:
         """Create the folders of a build, and clean them up after it."""
         try:
-            await _run_to_end(self._open, paths, cache, uid)
+            await threads.to_end(self._open, paths, cache, uid)
             yield
         finally:
-            await _run_to_end(self._close, paths, cache)
+            await threads.to_end(self._close, paths, cache)
 
     def _open(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         folders.remove(paths.scratch)  # of a build that was killed
@@ -195,21 +225,21 @@ class _Build:
         dependencies = [step for step in commands if step.is_cached]
         is_restored = False
         if cache and key:
-            is_restored = await _run_to_end(cache.restore, key, self._folder.path / name, uid)
+            is_restored = await threads.to_end(cache.restore, key, self._folder.path / name, uid)
         if is_restored:
             _say(self._sink, "dependencies: unchanged, taken from the cache")
             dependencies = []
         for step in dependencies:
             await self._run(paths, step, uid)
         if cache and key and dependencies:
-            await _run_to_end(cache.keep, key, self._folder, name)
+            await threads.to_end(cache.keep, key, self._folder, name)
         for step in commands:
             if not step.is_cached:
                 await self._run(paths, step, uid)
 
     async def _build(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
-            await _run_to_end(cache.put_back, self._folder, uid)
+            await threads.to_end(cache.put_back, self._folder, uid)
         await self._run(
             paths,
             environment.Step(f"the build command {_shortened(self._plan.build)}", ["/bin/sh", "-c", self._plan.build]),
@@ -219,7 +249,7 @@ class _Build:
     async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise BuildFailed(f"{step.what} was not started: {self._timeout_reason()}")
+            raise BuildFailed(f"{step.what} was not started: {diagnosis.timeout(self._settings.build_minutes)}")
         if not step.is_quiet:
             _say(self._sink, f"$ {self._plan.build if step.argv[:2] == ['/bin/sh', '-c'] else step.what}")
         output = _Output(self._sink)
@@ -234,27 +264,11 @@ class _Build:
             others = tuple(each for each in step.retries if each is not retry)
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return
-        failure = f"{step.what} failed: {self._reason(done, output.tail)}"
+        failure = f"{step.what} failed: {diagnosis.reason(done, output.tail, self._settings.build_minutes)}"
         if not step.is_optional:
             raise BuildFailed(failure)
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
-
-    def _reason(self, done: sandbox.Finished, output: str) -> str:
-        """Return why a step failed: a limit of the build, else what its output says."""
-        if done.why is None:
-            hint = diagnosis.explain(output)
-            return f"exit code {done.code}{f': {hint}' if hint else ''}"
-        if done.code == sandbox.TIMED_OUT:
-            return self._timeout_reason()
-        more = (
-            ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB" if done.code == sandbox.OUT_OF_MEMORY else ""
-        )
-        return f"{done.why}{more}"
-
-    def _timeout_reason(self) -> str:
-        minutes = self._settings.build_minutes
-        return f"the build took longer than {minutes} minute{'' if minutes == 1 else 's'}"
 
 
 class _Output:
@@ -291,16 +305,6 @@ def _check_env(request: BuildRequest) -> None:
             raise BuildFailed(
                 f"the variable {name!r} cannot be set: its name is empty or has `=`, or it has a NUL character"
             )
-
-
-async def _run_to_end(work: Callable[..., T], *args: object) -> T:
-    """Run a function in a thread; a cancelled caller still waits for its end."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 def _collect(request: BuildRequest, folder: reading.Folder, plan: Plan, before: set[str], say: Say) -> Built:

@@ -29,8 +29,9 @@ FILES = "files"  # the cache folder that a build sees
 INSTALLED = "installed"  # copy of the last installed dependencies, which no build sees
 INSTALLED_KEY = "installed-key"
 MAX_INSTALLED_BYTES = MAX_TOTAL_BYTES // 4
+MOUNTS = "mounts"  # cache mounts of image builds
 SIZE = "size"
-_CONTENT = (FILES, INSTALLED, INSTALLED_KEY, *TOOL_CACHES.values())
+_CONTENT = (FILES, MOUNTS, INSTALLED, INSTALLED_KEY, *TOOL_CACHES.values())
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -40,6 +41,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.files = folder / FILES
+        self.mounts = folder / MOUNTS
 
     def open(self, *, is_clean: bool) -> None:
         """Prepare the cache for a build; `is_clean` empties it first."""

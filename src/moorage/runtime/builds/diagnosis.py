@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from moorage.runtime.builds import system_packages
+from moorage.runtime.sandbox.runs.job import OUT_OF_MEMORY, TIMED_OUT, Finished
 
+MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
@@ -238,3 +240,17 @@ _NOISE = re.compile(
     r"npm (?:error|ERR!)|error Command failed|subprocess-exited|ERROR: (?:Failed building|Could not build)|ELIFECYCLE"
     r"|\bexit(?:ed with)? (?:code|status)|Worker failed to boot"
 )
+
+
+def reason(done: Finished, output: str, build_minutes: int) -> str:
+    """Return why a step failed: a limit of the build, else what its output says."""
+    if done.why is None:
+        hint = explain(output)
+        return f"exit code {done.code}{f': {hint}' if hint else ''}"
+    if done.code == TIMED_OUT:
+        return timeout(build_minutes)
+    return f"{done.why}{MEMORY_FIX if done.code == OUT_OF_MEMORY else ''}"
+
+
+def timeout(build_minutes: int) -> str:
+    return f"the build took longer than {build_minutes} minute{'' if build_minutes == 1 else 's'}"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
 
 Stream = Literal["stdout", "stderr", "system"]
 Kind = Literal["static", "container"]
 
 DEFAULT_CMD = "npm run build"
 DEFAULT_DIR = "dist"
+DOCKERFILE = "./Dockerfile"
 
 
 class BuildFailed(Exception):
@@ -24,6 +27,26 @@ class Sink(Protocol):
     def write(self, stream: Stream, text: str) -> None:
         """Add text of many lines or part of one."""
         ...
+
+
+def args_text(args: Mapping[str, str]) -> str:
+    """Encode build arguments for the database."""
+    return msgspec.json.encode(args).decode()
+
+
+read_args = msgspec.json.Decoder(dict[str, str]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    """Settings of a build from a Dockerfile, and the owner of the stored image."""
+
+    org_id: int = 0
+    owner: str = ""  # holds the references to the image's artifacts
+    dockerfile: str = DOCKERFILE  # below the base folder
+    context: str = "./"  # below the base folder
+    args: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""  # stage to build; "" for the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +64,7 @@ class BuildRequest:
     env: Mapping[str, str]  # variables and secrets
     use_caches: bool
     health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
+    image: ImageSettings = field(default_factory=ImageSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +85,10 @@ class Plan:
     node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
     keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
+    image: str = ""  # digest of the manifest of an image that was built from a Dockerfile
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     plan: Plan
-    folder: Path  # to publish; below the source, with regular files and folders only
+    folder: Path  # to publish; below the source, with regular files and folders only. Not used for an image.

@@ -38,7 +38,17 @@ from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.tables import Preview, Project
 from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan
+from moorage.runtime.builds.ports import (
+    DEFAULT_CMD,
+    DEFAULT_DIR,
+    DOCKERFILE,
+    BuildFailed,
+    BuildRequest,
+    Built,
+    ImageSettings,
+    Plan,
+    read_args,
+)
 
 STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
 NOT_RUN_HERE = "The app was built, but this process cannot run apps: start the platform with `moorage up`"
@@ -174,19 +184,24 @@ class Pipeline:
         )
 
     async def _store(self, write: Write, deployment: Deployment, built: Built, scratch: Path) -> Deployment:
-        """Store the build as an artifact, and move its folder to the releases."""
+        """Store the build as an artifact, and move its folder to the releases. An image is stored already."""
+        if built.plan.image:
+            digest = built.plan.image.removeprefix("sha256:")
+            return await self._note_built(write, deployment, built.plan, digest, files=0)
         files = await asyncio.to_thread(_count_files, built.folder)
         packed = scratch / "site.zip"
         await asyncio.to_thread(zips_writer.pack, built.folder, packed)
         stored = await self.artifacts.put_file(deployment.org_id, packed, owner=service.owner_of(deployment.id))
         releases = self.app_releases if built.plan.kind == "container" else self.releases
         await place(releases, stored.digest, built.folder)
+        return await self._note_built(write, deployment, built.plan, stored.digest, files)
 
+    async def _note_built(
+        self, write: Write, deployment: Deployment, plan: Plan, digest: str, files: int
+    ) -> Deployment:
         def note(tx: Tx) -> Deployment | None:
-            _store_kind(tx, deployment.org_id, deployment, built.plan)
-            deployments.set_built(
-                tx, deployment.org_id, deployment, digest=stored.digest, file_count=files, plan=built.plan
-            )
+            _store_kind(tx, deployment.org_id, deployment, plan)
+            deployments.set_built(tx, deployment.org_id, deployment, digest=digest, file_count=files, plan=plan)
             return deployments.find(tx, deployment.org_id, deployment.id)
 
         noted: Deployment | None = await write(note)
@@ -251,10 +266,9 @@ def _count_files(folder: Path) -> int:
 def cache_of(project: Project, preview: Preview | None) -> str:
     """Return the name of the build cache.
 
-    It contains the time of creation, because after a restore of the database ids are assigned again. A fork gets its
-    own cache, because its build could leave files for the next build, which has secrets.
+    A fork gets its own cache, because its build could leave files for the next build, which has secrets.
     """
-    own = f"project-{project.org_id}-{project.id}-{project.created_at}"
+    own = service.cache_of(project)
     return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
 
 
@@ -276,6 +290,14 @@ def _request(
         env=env,
         use_caches=deployment.kind != "rebuild",
         health_path="" if project.health_check_path in (None, "/") else project.health_check_path,
+        image=ImageSettings(
+            org_id=project.org_id,
+            owner=service.owner_of(deployment.id),
+            dockerfile=project.docker_file_path or DOCKERFILE,
+            context=project.docker_build_context_dir or "./",
+            args=read_args(project.docker_build_args) if project.docker_build_args else {},
+            target=project.docker_build_target or "",
+        ),
     )
 
 

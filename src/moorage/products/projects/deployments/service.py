@@ -73,6 +73,7 @@ class DeploymentRequest:
     preview: Preview | None = None
     plan: str | None = None  # JSON: build plan of the stored artifact
     is_app: bool = False
+    release_of: int | None = None  # deployment whose artifacts are published again
 
 
 def start(tx: Tx, org_id: int, project: Project, request: DeploymentRequest) -> Deployment:
@@ -107,6 +108,8 @@ def start(tx: Tx, org_id: int, project: Project, request: DeploymentRequest) -> 
     )
     if request.digest is not None:
         artifacts.refer(tx, org_id, request.digest, service.owner_of(deployment_id))
+    if request.release_of is not None:
+        artifacts.share(tx, org_id, service.owner_of(request.release_of), service.owner_of(deployment_id))
     tx.run(tables.COUNT_NEW, org_id=org_id, id=project.id, deployment_id=deployment_id, now=tx.now)
     if request.kind in WITHOUT_BUILD:
         publish(tx, org_id, _get(tx, org_id, deployment_id))
@@ -367,6 +370,7 @@ def _from_release(target: Deployment, kind: Kind, actor: Actor) -> DeploymentReq
         target.file_count,
         plan=target.plan,
         is_app=target.is_app,
+        release_of=target.id,
     )
 
 

@@ -48,7 +48,7 @@ def open_base(request: BuildRequest) -> Folder:
     if not folder.path.is_dir():
         raise BuildFailed(f"baseDir {request.base_dir!r} is not a folder of the repository; {listed(request, '')}")
     is_chosen = base or request.start_cmd.strip() or request.entry_point.strip() or not request.is_default_build
-    if is_chosen:
+    if is_chosen or request.language == "docker":
         return folder
     place, _ = starts.enters(starts.procfile_web(folder))
     if place and not folder.has(*MANIFESTS) and any(folder.has(f"{place}/{each}") for each in MANIFESTS):
@@ -63,6 +63,8 @@ def _only_app(folder: Folder) -> Folder:
     Raises BuildFailed where there are several: their Python files would make the folder look like one app.
     """
     apps = _apps_below(folder)
+    if len(apps) > 1 and folder.has(*other.DOCKERFILES):
+        return folder
     if len(apps) > 1:
         raise BuildFailed(f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one")
     return Folder(folder.root, apps[0]) if apps else folder
@@ -85,12 +87,16 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     """Return the build plan and its reasons; raises BuildFailed where there is none."""
     folder_inside(folder.path, request.build_dir, "buildDir")
     if request.language == "docker" and request.wanted != "static":
-        raise BuildFailed(other.NO_IMAGES)
+        return Decision(_image_plan(request, folder), None, (), ())
     start = starts.chosen(folder, request)
     kind = _chosen_kind(request, start)
     rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
     # One at a time: a broken manifest counts only for the rows that read it.
     match = next((match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None), None)
+    if match is not None and _is_image(match.row, folder):
+        match = Match(other.DOCKERFILE, other.DOCKERFILE.sign.find(folder) or "")
+        at = rows.index(other.DOCKERFILE)
+        return Decision(_image_plan(request, folder), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
     if match is not None and match.row.refusal:
         apps = _nested_apps(folder) if match.row in other.DOCKER else []
         raise BuildFailed(_several(apps) if apps else match.row.text(match.row.refusal, folder))
@@ -116,7 +122,9 @@ def describe(plan: Plan, health_path: str | None = None) -> list[str]:
     lines += [f"install:  {plan.install}"] if plan.install else []
     lines += [f"build:    {', '.join(plan.packages)} first"] if plan.packages else []
     lines += [f"build:    {plan.build}"] if plan.build else []
-    if plan.kind == "static":
+    if plan.language == "docker":
+        lines.append(f"start:    {plan.start or 'the command of the image'}")
+    elif plan.kind == "static":
         lines.append(f"publish:  {plan.output_dir or 'the folder itself'}")
     elif plan.start:
         lines.append(f"start:    {plan.start}")
@@ -167,6 +175,8 @@ def _is_candidate(row: Row, request: BuildRequest, kind: Kind | None, *, has_sta
         return row.kind == "static"
     if request.language in LANGUAGES and row.language != request.language:
         return False
+    if row is other.DOCKERFILE and has_start:  # The program is in the repository.
+        return False
     if has_start:  # The row says how to install and build; how to start is known.
         return not row.refusal and not row.is_asked and (row.kind == "container" or row.language == "nodejs")
     return row.kind == "container"
@@ -176,9 +186,20 @@ def _find(row: Row, folder: Folder, *, needs_start: bool) -> Match | None:
     why = row.sign.find(folder)
     if why is None:
         return None
-    if needs_start and row.kind == "container" and not row.refusal and not row.text(row.start, folder):
+    starts_itself = bool(row.refusal) or row is other.DOCKERFILE
+    if needs_start and row.kind == "container" and not starts_itself and not row.text(row.start, folder):
         return None
     return Match(row, why)
+
+
+def _is_image(row: Row, folder: Folder) -> bool:
+    """Return whether a Dockerfile is all that can build a repository."""
+    is_refused = bool(row.refusal) and row not in (*other.GO, *other.DOCKER)
+    return row is other.DOCKERFILE or (is_refused and other.DOCKERFILE.sign.find(folder) is not None)
+
+
+def _image_plan(request: BuildRequest, folder: Folder) -> Plan:
+    return Plan("container", "docker", "Dockerfile", start=request.start_cmd.strip(), base=folder.base)
 
 
 # Static sites.
@@ -332,7 +353,7 @@ def _notes(folder: Folder, match: Match | None, keys: tuple[str, ...]) -> tuple[
         has, them = ("have random values", "them") if len(keys) > 1 else ("has a random value", "it")
         notes.append(f"{', '.join(keys)} {has} of this project, unless a variable or a secret sets {them}")
     if folder.has("Dockerfile"):
-        notes.append("the Dockerfile is not used: the project is built from its sources")
+        notes.append("the Dockerfile is not used: the project is built from its sources (language docker builds it)")
     if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*managers.NPM_LOCKS):
         notes.append("the lock file of Bun is not read: npm installs what package.json lists")
     return tuple(notes)

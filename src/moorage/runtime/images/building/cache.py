@@ -132,17 +132,15 @@ def trim(tx: Tx, org_id: int, cache: str, most_bytes: int = MAX_BYTES, most_rows
 
 
 def drop(tx: Tx, org_id: int, cache: str) -> None:
-    """Remove a whole cache. Safe to repeat."""
-    _remove(tx, org_id, tx.all(tables.ALL, org_id=org_id, cache=cache))
+    """Remove a whole cache, and those of its forks. Safe to repeat."""
+    _remove(tx, org_id, tx.all(tables.OF_OWNER, org_id=org_id, cache=cache, forks=f"{cache}-pr-"))
 
 
 @across_organizations("collection looks at what no organization uses")
-def collect(tx: Tx) -> int:
-    """Remove rows that no build used for a long time; return their number."""
-    rows = tx.all(tables.UNUSED, before=tx.trusted_now - UNUSED_MS, most=BATCH)
-    for row in rows:
+def sweep(tx: Tx) -> None:
+    """Remove rows that no build used for a long time."""
+    for row in tx.all(tables.UNUSED, before=tx.trusted_now - UNUSED_MS, most=BATCH):
         _remove(tx, row.org_id, [row])
-    return len(rows)
 
 
 def _remove(tx: Tx, org_id: int, rows: Sequence[CachedLayer]) -> None:

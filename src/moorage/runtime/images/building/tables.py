@@ -41,6 +41,13 @@ _all = (_l.id, _l.org_id, _l.cache, _l.key, _l.digest, _l.size, _l.created_at, _
 _mine = (_l.org_id == arg("org_id")) & (_l.cache == arg("cache"))
 
 FIND = Query(select(*_all).where(_mine & (_l.key == arg("key"))), CachedLayer)
+OF_OWNER = Query(
+    select(*_all).where(
+        (_l.org_id == arg("org_id"))
+        & ((_l.cache == arg("cache")) | _l.cache.startswith(arg("forks"), autoescape=False))
+    ),
+    CachedLayer,
+)
 ALL = Query(select(*_all).where(_mine).order_by(_l.used_at.desc(), _l.id.desc()), CachedLayer)
 HAS_DIGEST = Query(select(_l.id).where(_mine & (_l.digest == arg("digest"))).limit(1), scalar)
 ADD: Query[int] = Query(

@@ -9,10 +9,6 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
 MAX_PROGRAMS = 50  # folders, and files of each, that are searched for a main package
 SUPPORTED = "Node.js, Python, Go and static sites are"
-NO_IMAGES = (
-    "this platform cannot build images, so the Dockerfile is not used: set language to nodejs, python or go, and the "
-    "app is built from its sources"
-)
 _COMPILED = " A program that is compiled for Linux can be pushed, and started with startCmd."
 
 
@@ -20,7 +16,7 @@ def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) 
     def refusal(folder: Folder) -> str:
         return (
             f"this is a {name} app ({sign.find(folder)}), and {language} is not supported: {SUPPORTED}. Others need a "
-            f"Dockerfile and a platform that builds images, which this one does not.{_COMPILED if is_compiled else ''}"
+            f"Dockerfile, which is built then.{_COMPILED if is_compiled else ''}"
         )
 
     return Row(name, "container", "", sign, refusal=refusal)
@@ -94,8 +90,10 @@ REFUSED = (
                 "that runs with Node.js"),
     refused("R", "R", contains(r"\bshiny\b", "app.R", "server.R", words="shiny") | file("renv.lock")),
 )  # fmt: skip
+DOCKERFILES = ("Dockerfile", "Containerfile")
+DOCKERFILE = Row("Dockerfile", "container", "docker", file(*DOCKERFILES))
 DOCKER = (
-    Row("Docker", "container", "docker", file("Dockerfile", "Containerfile"), refusal=NO_IMAGES),
+    DOCKERFILE,
     Row("Compose or Terraform", "container", "",
         file("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml", "main.tf"),
         refusal="the base folder has settings for other platforms and no sources: set baseDir to the app's folder"),

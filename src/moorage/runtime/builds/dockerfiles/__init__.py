@@ -1,0 +1,1 @@
+"""Builds of repositories with a Dockerfile."""
