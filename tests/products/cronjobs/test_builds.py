@@ -72,7 +72,7 @@ async def test_a_build_that_fails_says_why_and_leaves_nothing_to_run(team: Team,
 
     build = await build_of(team, uuid)
     assert (build["status"], (await team.read())["status"]) == ("failed", "failed")
-    assert "cannot build images" in build["logs"].splitlines()[-1]
+    assert "there is no Dockerfile in the repository" in build["logs"].splitlines()[-1]
     assert (await team.post("/nightly/trigger")).status == 409
 
 

@@ -300,6 +300,6 @@ CASES = (
     Case("Express", {"package.json": {"dependencies": {"express": "4"}}, "server/server.js": "app.listen(1)"},
          start="node server/server.js"),
     Case("Node.js file", {"package.json": {"main": "index.js"}, "index.js": "x"}, start="node index.js"),
-    Case("Docker", {"Dockerfile": "FROM x"}, refusal="this platform cannot build images"),
+    Case("Dockerfile", {"Dockerfile": "FROM x"}),
     Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="baseDir"),
 )  # fmt: skip

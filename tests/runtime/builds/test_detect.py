@@ -186,13 +186,30 @@ def test_a_go_module_is_built_into_one_program(tmp_path: Path) -> None:
         ({"Dockerfile": "FROM x", "package.json": {}}, {"language": "docker", "start_cmd": "node x"}),
     ],
 )
-def test_an_image_cannot_be_built_here_and_the_sentence_says_what_to_do(
+def test_a_dockerfile_is_built_where_it_is_all_there_is_or_the_user_chose_it(
     tmp_path: Path, files: dict[str, Any], changed: dict[str, str]
 ) -> None:
     write_files(tmp_path, files)
 
-    with pytest.raises(BuildFailed, match=r"cannot build images.* set language to nodejs, python or go"):
-        plan(make_app_request(tmp_path, **changed))
+    found = plan(make_app_request(tmp_path, **changed))
+
+    assert (found.kind, found.language, found.framework) == ("container", "docker", "Dockerfile")
+    assert found.start == changed.get("start_cmd", "")
+
+
+def test_a_refused_language_is_built_from_its_dockerfile(tmp_path: Path) -> None:
+    write_files(tmp_path, {"Dockerfile": "FROM x", "Cargo.toml": ""})
+
+    assert plan(make_app_request(tmp_path, wanted="auto")).language == "docker"
+
+
+def test_a_repository_that_another_row_builds_does_not_use_its_dockerfile(tmp_path: Path) -> None:
+    write_files(tmp_path, {"Dockerfile": "FROM x", "server.js": ""})
+
+    found = plan(make_app_request(tmp_path, wanted="auto"))
+
+    assert found.language == "nodejs"
+    assert any("the Dockerfile is not used" in note for note in found.notes)
 
 
 def test_a_plan_of_an_app_knows_its_base_folder_and_is_stored_as_json(tmp_path: Path) -> None:

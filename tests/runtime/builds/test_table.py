@@ -31,7 +31,7 @@ def test_a_repository_gets_the_plan_of_its_row(tmp_path: Path, case: Case) -> No
         return
     decision = detect.decide(request, folder)
 
-    plan, kind = decision.plan, "container" if case.start else "static"
+    plan, kind = decision.plan, "container" if case.start or case.row == "Dockerfile" else "static"
     assert (plan.framework, plan.kind) == (case.row, kind)
     assert (plan.build, plan.output_dir, plan.server) == (case.build, case.output, case.server)
     assert plan.start.startswith(case.start)
