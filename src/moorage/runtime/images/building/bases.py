@@ -52,7 +52,10 @@ class Bases:
     async def resolve(self, name: str) -> Base:
         """Return an image by its reference; raises PullFailed."""
         if name not in self._known:
-            self._known[name] = await self._resolve(name)
+            try:
+                self._known[name] = await self._resolve(name)
+            except PullFailed as error:
+                raise PullFailed(f"cannot pull {name}: {error}") from None
         return self._known[name]
 
     async def _resolve(self, name: str) -> Base:

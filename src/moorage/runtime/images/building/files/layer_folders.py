@@ -28,13 +28,13 @@ class LayerFolders:
     """Layers of all projects; a tenant never reads these folders except through its own image."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     @contextlib.contextmanager
     def new(self) -> Iterator[Path]:
         """Yield a folder for a layer in progress; what was not published is removed."""
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = self._root / f".new-{os.getpid()}-{secrets.token_hex(6)}"
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = self.root / f".new-{os.getpid()}-{secrets.token_hex(6)}"
         folder.mkdir(mode=0o700)
         try:
             (folder / CHANGES).mkdir(mode=0o755)
@@ -47,7 +47,7 @@ class LayerFolders:
         folders.remove(folder / OVERLAY_WORK)
         (folder / SIZE).write_text(str(folders.used_bytes(folder / CHANGES)))
         with contextlib.suppress(OSError):  # Another build published the same layer.
-            folder.rename(self._root / digest)
+            folder.rename(self.root / digest)
 
     def unpack(self, archive: Path, digest: str) -> None:
         with self.new() as folder:
@@ -57,7 +57,7 @@ class LayerFolders:
 
     def hold(self, digest: str, stack: contextlib.ExitStack) -> Path | None:
         """Return the files of a layer, locked until the stack is closed; None if they are not on this machine."""
-        folder = self._root / digest
+        folder = self.root / digest
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class LayerFolders:
     def trim(self, most_bytes: int = MAX_TOTAL_BYTES) -> int:
         """Remove the least recently used layers over the limit, and leftovers of dead processes."""
         removed = used = 0
-        known = [path for path in self._root.iterdir() if path.is_dir()] if self._root.is_dir() else []
+        known = [path for path in self.root.iterdir() if path.is_dir()] if self.root.is_dir() else []
         for path in sorted(known, key=_used_at, reverse=True):
             if path.name.startswith(".new-"):
                 if not Path(f"/proc/{path.name.split('-')[1]}").exists():
@@ -91,7 +91,7 @@ class LayerFolders:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                doomed = self._root / f".new-0-{secrets.token_hex(6)}"
+                doomed = self.root / f".new-0-{secrets.token_hex(6)}"
                 path.rename(doomed)
                 folders.remove(doomed)
             except BlockingIOError:
