@@ -1,17 +1,15 @@
-"""One-off runs, of a release or an image: supervision, timeouts and result files."""
+"""One-off runs of a release: supervision, timeouts and result files."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.engines.engine_support import APP_UID, Engine, Replica, lives
-from tests.runtime.shim.image_support import make_root
+from tests.runtime.engines.engine_support import Engine, Replica, lives
 from tests.runtime.workers.invoker_support import until
 
 from moorage.products.apps.logs.log_files import AppLogs
@@ -156,125 +154,6 @@ def test_secrets_are_masked_in_the_log_of_a_run(engine: Engine) -> None:
     run = begin(engine, [*SHELL, "echo the key is $KEY"], env={"PATH": PATH, "KEY": "hush-hush"}, hidden=["hush-hush"])
 
     assert "o the key is ****" in printed(run)
-
-
-# Images.
-
-
-@pytest.fixture(scope="module")
-def image(engine: Engine) -> Path:
-    return make_root(engine.home / "image")
-
-
-def run_image(engine: Engine, image: Path, script: str, **changed: Any) -> Replica:
-    given = {"image": str(image), "binds": {}, "env": {"PATH": PATH}, **changed}
-    return begin(engine, ["sh", "-c", script], **given)
-
-
-def test_an_images_files_take_the_place_of_the_systems(engine: Engine, image: Path) -> None:
-    script = "cat /etc/motd; echo; ls /; hostname; cat data"
-
-    run = run_image(engine, image, script, workdir="/app")
-
-    log = printed(run)
-    assert result_of(run)["exitCode"] == 0, log
-    listed = {line[2:] for line in log if line.startswith("o ")}
-    assert {"of the image", "app", "bin", "dev", "etc", "proc", "tmp", "usr", "work", "job", "inside"} <= listed
-    assert not listed & {"root", "home", "var", "sys", "run"}
-
-
-def test_an_image_is_read_only_and_its_private_folders_are_not(engine: Engine, image: Path) -> None:
-    places = "/x /app/x /etc/x /usr/x /etc/motd /tmp/x /work/x /dev/shm/y /proc/x"
-    script = f"for p in {places}; do (echo > $p) 2>/dev/null && echo $p; done; true"
-
-    run = run_image(engine, image, script)
-
-    assert [line for line in printed(run) if line.startswith("o ")] == ["o /tmp/x", "o /work/x", "o /dev/shm/y"]
-    assert sorted(path.name for path in image.iterdir() if path.name in ("x", "tmp", "work", "proc", "dev")) == []
-
-
-def test_an_image_is_run_as_the_sandboxs_own_user_whatever_it_says(engine: Engine, image: Path) -> None:
-    run = run_image(engine, image, "id -u; id -un; grep Cap /proc/self/status")
-
-    log = printed(run)
-    own = APP_UID if engine.mode == "root" else 1000
-    assert [f"o {own}", "o app"] == [line for line in log if line.startswith("o ")][:2]
-    assert "o CapEff:\t0000000000000000" in log
-
-
-def test_an_image_has_the_sandboxs_network_files_and_no_others_of_the_host(engine: Engine, image: Path) -> None:
-    run = run_image(engine, image, "cat /etc/resolv.conf /etc/hosts /etc/hostname; ls /etc")
-
-    log = printed(run)
-    assert {"o nameserver 127.0.0.1", "o 127.0.0.1 localhost job", "o job"} <= set(log)
-    assert [line[2:] for line in log if line.startswith("o ")][-6:] == [
-        "group", "hostname", "hosts", "motd", "passwd", "resolv.conf",
-    ]  # fmt: skip
-
-
-def test_a_program_that_the_image_lacks_is_named(engine: Engine, image: Path) -> None:
-    given = {"image": str(image), "binds": {}, "env": {"PATH": PATH}}
-
-    assert refusal(engine, ["nothing"], **given) == "it cannot be started: there is no program 'nothing' in the image"
-    assert "there is no program '/usr/bin/no'" in refusal(engine, ["/usr/bin/no"], **given)
-    assert "'/nowhere'" in refusal(engine, ["sh"], **given, workdir="/nowhere")
-
-
-def test_a_program_is_found_on_the_path_of_the_image(engine: Engine, image: Path) -> None:
-    tools = image / "opt" / "tools"
-    tools.mkdir(parents=True, exist_ok=True)
-    (tools / "greet").write_text("#!/bin/sh\necho hello from the path\n")
-    (tools / "greet").chmod(0o755)
-
-    run = begin(engine, ["greet"], image=str(image), binds={}, env={"PATH": "/opt/tools:/usr/bin"})
-
-    assert "o hello from the path" in printed(run)
-
-
-def test_a_folder_of_the_private_ones_is_made_where_the_image_begins_in_it(engine: Engine, image: Path) -> None:
-    run = run_image(engine, image, "echo x > made; ls; readlink /proc/self/cwd", workdir="/work/deep/er")
-
-    assert [line for line in printed(run) if line.startswith("o ")] == ["o made", "o /work/deep/er"]
-
-
-def test_what_an_image_has_in_its_own_work_folder_stays(engine: Engine, image: Path) -> None:
-    other = engine.home / "with-work"
-    shutil.copytree(image, other, symlinks=True)
-    (other / "work").mkdir()
-    (other / "work" / "main").write_text("mine")
-
-    run = run_image(engine, other, "cat main; (echo > x) 2>/dev/null || echo sealed", workdir="/work")
-
-    assert "o minesealed" in printed(run)
-
-
-def test_the_private_folders_of_an_image_have_one_bound(engine: Engine, image: Path) -> None:
-    script = "(while cat /usr/bin/sh >> /work/much; do :; done) 2>/dev/null; (cat /usr/bin/sh > /tmp/x) || echo full"
-
-    run = run_image(engine, image, script, memory_mb=256)
-
-    assert "o full" in printed(run)
-
-
-def test_an_image_leads_nowhere_with_links_of_its_own(engine: Engine, image: Path) -> None:
-    other = engine.home / "with-links"
-    shutil.copytree(image, other, symlinks=True)
-    shutil.rmtree(other / "etc")
-    (other / "etc").symlink_to("/etc")
-    (other / "proc").symlink_to("/app")
-    (other / "tmp").symlink_to("/app")
-    (other / "host").symlink_to(os.fspath(engine.home))
-
-    run = run_image(
-        engine, other, "ls /etc; ls /host/ 2>/dev/null || echo nothing; ls /proc/self/fd > /tmp/x && echo ok"
-    )
-
-    log = [line[2:] for line in printed(run) if line.startswith("o ")]
-    assert log == ["group", "hostname", "hosts", "passwd", "resolv.conf", "nothing", "ok"]
-
-
-def test_without_a_sandbox_an_image_is_refused(engine: Engine, image: Path) -> None:
-    assert "sandboxes only" in refusal(engine, ["sh"], image=str(image), is_boxed=False)
 
 
 def test_a_run_outside_of_a_sandbox_ends_the_same_way(engine: Engine) -> None:

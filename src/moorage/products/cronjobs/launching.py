@@ -31,7 +31,8 @@ from moorage.runtime.engines.ports import CannotStart, RunSpec
 from moorage.runtime.images import references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Image, Images
-from moorage.runtime.sandbox import image_root, inside
+from moorage.runtime.sandbox import inside
+from moorage.runtime.sandbox.rootfs import spec as rootfs
 from moorage.runtime.shim.logs.logfile import LogFile
 
 FIRST_UID = 700_000_000  # As root, each cronjob runs as its own user: FIRST_UID plus its id.
@@ -121,7 +122,7 @@ class Launcher:
         finally:
             log.close()
         config = image.config
-        env = {"PATH": image_root.PATH, "TMPDIR": inside.TMP, **config.env, **inputs.env}
+        env = {"PATH": rootfs.PATH, "TMPDIR": inside.TMP, **config.env, **inputs.env}
         base = self._spec(execution, inputs, argv_of(inputs.cronjob, image), env)
         return Prepared(replace(base, image=str(image.root), workdir=config.workdir), None, image.digest)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from signal import SIGTERM
 from typing import Literal, Protocol
 
+Health = Literal["", "starting", "healthy", "unhealthy"]  # of a HEALTHCHECK command; "" without one
 Phase = Literal["starting", "running", "waiting", "stopped"]
 
 
@@ -42,6 +43,10 @@ class ReplicaSpec:
     allow: list[str] = field(default_factory=list)  # networks from the operator's settings
     block: list[str] = field(default_factory=list)
     is_boxed: bool = True  # Run in a sandbox.
+    stop_signal: int = SIGTERM
+    image: str = ""  # root folder of an unpacked image, which replaces the system's files and the release
+    image_user: str = ""  # USER of the image, resolved in its own accounts; "" for root inside
+    image_ids: int = 0  # first host id of the range for the ids of the image, if the platform runs as root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,11 @@ class AppSpec(ReplicaSpec):
     """App of a project: listens on any free port of the loopback address."""
 
     inside_port: int = 0  # value of PORT in a sandbox; 0 for the port of the host
+    health_argv: list[str] = field(default_factory=list)  # command of an image's HEALTHCHECK, run in the sandbox
+    health_interval_s: float = 30.0
+    health_timeout_s: float = 30.0
+    health_start_s: float = 0.0  # failures within this time after the start do not count
+    health_retries: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +66,6 @@ class ServerSpec(ReplicaSpec):
     """Database server: manages its own files, so its volume never becomes read-only; never runs as root."""
 
     port: int = 0  # 0 for any free port
-    stop_signal: int = SIGTERM
     # Other machines connect to a public database through a proxy that knows its protocol.
     proxy: str = ""  # the protocol, `postgresql` or `mysql`; "" for no proxy
     proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens on loopback
@@ -69,7 +78,6 @@ class RunSpec(ReplicaSpec):
 
     timeout_s: int = 0  # 0 for none
     result: str = ""  # result file, written before the shim exits
-    image: str = ""  # root folder of an unpacked image, which replaces the system's files and the release
     log_bytes: int = 0  # size limit of the log, which keeps the newest lines; 0 for the limit of apps
 
 
@@ -91,6 +99,7 @@ class ReplicaState:
     memory_bytes: int = 0
     connections: int = 0
     disk_bytes: int = 0
+    health: Health = ""
     other_port: int = 0  # port that the app listens on instead of PORT, as the app calls it; 0 for none
 
 

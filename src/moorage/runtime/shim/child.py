@@ -3,6 +3,7 @@
 The forked process builds the sandbox around itself and stays as its process 1: it reaps orphans, forwards signals and
 reports the app's wait status. An app cannot be process 1 itself, because the kernel discards every signal for which
 process 1 has no handler. A database server has handlers for all signals that it gets, so it does run as process 1.
+Process 1 also runs the health checks of an app, which so have the same sandbox, user and filter as the app.
 """
 
 from __future__ import annotations
@@ -16,22 +17,28 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeGuard
+from typing import NoReturn
 
-from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
-from moorage.runtime.sandbox import image_root, inside, layer, root, seccomp
+from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, RunSpec, ServerSpec
+from moorage.runtime.sandbox import inside, layer, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
+from moorage.runtime.sandbox.rootfs import writable
+from moorage.runtime.sandbox.rootfs.spec import ImageRoot
+from moorage.runtime.sandbox.rootfs.users import Identity
 
 WORK = "/work"
 DATA = "/data"
-UNPRIVILEGED_ID = 1000  # uid inside the sandbox of servers and images, if the platform is not root: many refuse root
+UNPRIVILEGED_ID = 1000  # uid inside the sandbox of servers, if the platform is not root: many refuse root
 TMP_MB = 256
 MIN_TMP_MB = 64
 ROOT_MB = 64  # that an app may write to `/` and `/etc`; programs made for containers keep their data there
 OPEN_FILES = 65_536
 NAMESPACES = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
 STATUS = struct.Struct("=i")
+CHECK_SIGNAL = signal.SIGRTMIN + 1  # process 1 has to read a command of the health checks
+START_CHECK, KILL_CHECK = b"c", b"k"
+MISSING_PROGRAM = 127  # exit code of a health check whose program cannot be started, as in a shell
 # Sent by a sandbox: its seccomp notify descriptor, two resolver sockets, /tmp, two namespaces; the changes of its layer
 DESCRIPTORS = 7
 
@@ -46,6 +53,7 @@ class ChildPipes:
     error: int
     failure: int  # gets the reason if the start fails; closed by `execve` if it succeeds
     channel: socket.socket  # to the child: go-ahead; to the shim: descriptors, then the app's wait status
+    checks: socket.socket  # to the child: START_CHECK, KILL_CHECK; to the shim: the wait status of each health check
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,13 @@ def become(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> NoRe
         _reset_signals()
         sys_.set_pdeathsig(signal.SIGKILL)
         _wait_for_go_ahead(pipes)
+        env = context.env
         if spec.is_boxed:
-            _enter_sandbox(spec, context, pipes)
+            identity = _enter_sandbox(spec, context, pipes)
+            env = {"HOME": identity.home, **env} if identity else env
         else:
             _prepare_without_sandbox(spec, context, pipes)
-        _start(spec, context, pipes)
+        _start(spec, env, pipes)
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
             os.write(pipes.failure, str(error).encode(errors="replace"))
@@ -91,16 +101,22 @@ def _wait_for_go_ahead(pipes: ChildPipes) -> None:
         os._exit(1)  # The shim has exited.
 
 
-def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> None:
+def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> Identity | None:
+    """Become process 1 of the sandbox; return the user of an image."""
     if context.user:
         root.map_user(*context.user, inside=inside_id(spec))
     _hide_cgroups()
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
-    changes = _mount(spec, context)
+    identity = _enter_image(spec, context) if spec.image else None
+    changes = _mount(spec, context) if not spec.image else None
     sockets = network.make_resolver_sockets()
-    kept = [os.open(path, os.O_PATH if path == inside.TMP else os.O_RDONLY) for path in _SENT_PATHS]
+    kept = [
+        os.open("/" if spec.image else inside.TMP, os.O_PATH),
+        *(os.open(each, os.O_RDONLY) for each in _SENT_PATHS),
+    ]
     kept += [changes] if changes is not None else []
+    has_single_id = identity is not None and identity.namespace is None
     inside.take_streams(pipes.out, pipes.error)
     inside.seal(
         pipes.channel,
@@ -108,11 +124,18 @@ def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes)
         sockets,
         limits=_limits(spec, context),
         uid=spec.uid if spec.uid and not context.user else None,
-        program=seccomp.build(notify=True, listens=not isinstance(spec, RunSpec), is_counted=context.is_counted),
+        program=seccomp.build(
+            notify=True,
+            listens=not isinstance(spec, RunSpec),
+            is_counted=context.is_counted,
+            pretends_owners=has_single_id,
+        ),
         kept=kept,
+        identity=identity,
     )
     _wait_for_go_ahead(pipes)  # The shim serves the sandbox's network from here on.
     _change_directory(spec)
+    return identity
 
 
 def _hide_cgroups() -> None:
@@ -123,7 +146,7 @@ def _hide_cgroups() -> None:
         sys_.unshare(sys_.CLONE_NEWCGROUP)
 
 
-_SENT_PATHS = (inside.TMP, "/proc/self/ns/mnt", "/proc/self/ns/user")
+_SENT_PATHS = ("/proc/self/ns/mnt", "/proc/self/ns/user")
 
 
 def release_path(spec: ReplicaSpec) -> str:
@@ -131,11 +154,7 @@ def release_path(spec: ReplicaSpec) -> str:
 
 
 def working_directory(spec: ReplicaSpec) -> str:
-    return spec.workdir or "/" if has_image(spec) else f"{release_path(spec)}/{spec.workdir}".rstrip("/")
-
-
-def has_image(spec: ReplicaSpec) -> TypeGuard[RunSpec]:
-    return isinstance(spec, RunSpec) and bool(spec.image)
+    return spec.workdir or "/" if spec.image else f"{release_path(spec)}/{spec.workdir}".rstrip("/")
 
 
 def is_init(spec: ReplicaSpec) -> bool:
@@ -148,31 +167,26 @@ def is_init(spec: ReplicaSpec) -> bool:
 
 def inside_id(spec: ReplicaSpec) -> int:
     """Return the uid inside a user namespace (if the platform is not root)."""
-    return UNPRIVILEGED_ID if isinstance(spec, ServerSpec) or has_image(spec) else 0
+    return UNPRIVILEGED_ID if isinstance(spec, ServerSpec) else 0
 
 
 def tmp_mb(spec: ReplicaSpec) -> int:
-    """Return the size of the /tmp file system, whose content counts as memory."""
-    return max(spec.memory_mb // 2, MIN_TMP_MB) if isinstance(spec, RunSpec) else TMP_MB
+    """Return the size of the /tmp file system, or of an image's changes, whose content counts as memory."""
+    return max(spec.memory_mb // 2, MIN_TMP_MB) if isinstance(spec, RunSpec) or spec.image else TMP_MB
 
 
 def _change_directory(spec: ReplicaSpec) -> None:
     folder = working_directory(spec)
     try:
-        if has_image(spec) and f"{folder}/".startswith((f"{inside.TMP}/", f"{WORK}/")) and not os.path.exists(folder):
-            os.makedirs(folder)
         os.chdir(folder)
     except OSError as error:
-        if not has_image(spec):
+        if not spec.image:
             raise
         raise ValueError(f"the image's folder {folder!r} cannot be entered: {error.strerror}") from None
 
 
 def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
     """Build the sandbox's root; return a descriptor of the changes of its folder, if any."""
-    if has_image(spec):
-        _mount_image(spec, context)
-        return None
     volumes = {DATA: spec.volume} if spec.volume else {}
     binds = {release_path(spec): spec.release, **spec.binds, **volumes}
     is_layered = not isinstance(spec, ServerSpec)
@@ -191,15 +205,19 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
     return changes
 
 
-def _mount_image(spec: RunSpec, context: LaunchContext) -> None:
-    names = {"hostname": "job\n", "hosts": "127.0.0.1 localhost job\n::1 localhost\n"}
-    files = {**names, "resolv.conf": root.resolv_conf()}
-    with_work = image_root.build(context.tree, Path(spec.image), uid=spec.uid or inside_id(spec), files=files)
-    root.enter(str(context.tree))
-    root.mount_proc(staging=inside.TMP)
-    image_root.place_writable(tmp_mb(spec), with_work=with_work)
-    sys_.sethostname("job")
-    network.prepare_namespace()
+def _enter_image(spec: ReplicaSpec, context: LaunchContext) -> Identity:
+    """Make an image's writable root the root of this process; return the program's user."""
+    image = ImageRoot(
+        [spec.image],
+        size_mb=tmp_mb(spec),
+        first_id=spec.image_ids,
+        user=spec.image_user,
+        hostname="job" if isinstance(spec, RunSpec) else "app",
+    )
+    volumes = {DATA: spec.volume} if spec.volume else {}
+    sealed = volumes if context.is_read_only else {}
+    folders = writable.HostFolders({**spec.binds, **sealed}, {} if sealed else volumes)
+    return writable.enter(context.tree, image, folders, has_network=True, cwd=working_directory(spec))
 
 
 def _files(spec: ReplicaSpec) -> dict[str, str]:
@@ -232,44 +250,89 @@ def _prepare_without_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: C
         inside.give_up_rights(spec.uid)
 
 
-def _start(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> None:
+def _start(spec: ReplicaSpec, env: Mapping[str, str], pipes: ChildPipes) -> None:
     if is_init(spec):
-        _become_program(spec, context, pipes)
+        _become_program(spec.argv, env, pipes, has_image=False)
     # This process's memory still holds the shim's secrets, such as its token, and the app may have the same uid.
     sys_.set_dumpable(False)
     app = os.fork()
     if app == 0:
         os.setpgid(0, 0)
-        _become_program(spec, context, pipes)
+        _become_program(spec.argv, env, pipes, has_image=bool(spec.image))
     with contextlib.suppress(OSError):
         os.setpgid(app, app)  # In both processes: a signal may have to be forwarded before the child has done it.
     inside.take_streams(0, 0)
-    inside.close_all_but(pipes.channel.fileno())
-    pipes.channel.send(STATUS.pack(_run_init(app)))
+    inside.close_all_but(pipes.channel.fileno(), pipes.checks.fileno())
+    health_argv = spec.health_argv if isinstance(spec, AppSpec) else []
+    checks = _HealthChecks(health_argv, env, pipes)
+    pipes.channel.send(STATUS.pack(_run_init(app, _FORWARDED | {spec.stop_signal}, checks)))
     os._exit(0)
 
 
-def _become_program(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> NoReturn:
+def _become_program(argv: list[str], env: Mapping[str, str], pipes: ChildPipes, *, has_image: bool) -> NoReturn:
     sys_.set_pdeathsig(signal.SIGKILL)
     inside.close_all_but(pipes.failure)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    _execute(spec, context.env)
+    _execute(argv, env, has_image=has_image)
 
 
-def _execute(spec: ReplicaSpec, env: Mapping[str, str]) -> NoReturn:
-    program = inside.find_program(spec.argv, env)
+def _execute(argv: list[str], env: Mapping[str, str], *, has_image: bool) -> NoReturn:
+    program = inside.find_program(argv, env)
     try:
-        os.execve(program, spec.argv, env)  # noqa: S606 - no shell
+        os.execve(program, argv, env)  # noqa: S606 - no shell
     except FileNotFoundError:
-        if not has_image(spec) or ("/" in program and os.path.exists(program)):
+        if not has_image or ("/" in program and os.path.exists(program)):
             raise
-        raise ValueError(f"there is no program {spec.argv[0]!r} in the image") from None
+        raise ValueError(f"there is no program {argv[0]!r} in the image") from None
 
 
-def _run_init(app: int) -> int:
-    """Forward signals to the app's process group and reap; return its wait status."""
+class _HealthChecks:
+    """Health commands that process 1 runs, one at a time."""
+
+    def __init__(self, argv: list[str], env: Mapping[str, str], pipes: ChildPipes) -> None:
+        self._argv = argv
+        self._env = env
+        self._pipes = pipes
+        self._pid = 0
+        pipes.checks.setblocking(False)
+
+    def read_command(self) -> None:
+        try:
+            command = self._pipes.checks.recv(1)
+        except BlockingIOError:
+            return  # The signal came from the app.
+        if command == START_CHECK and self._argv and not self._pid:
+            self._pid = os.fork()
+            if self._pid == 0:
+                self._become_check()
+        elif command == KILL_CHECK and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+    def _become_check(self) -> NoReturn:
+        try:
+            os.setpgid(0, 0)
+            sys_.set_pdeathsig(signal.SIGKILL)
+            inside.close_all_but()
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            os.execve(inside.find_program(self._argv, self._env), self._argv, self._env)  # noqa: S606 - no shell
+        finally:
+            os._exit(MISSING_PROGRAM)
+
+    def on_exit(self, pid: int, status: int) -> None:
+        if pid == self._pid:
+            self._pid = 0
+            with contextlib.suppress(OSError):
+                self._pipes.checks.send(STATUS.pack(status))
+
+
+def _run_init(app: int, forwarded: frozenset[int], checks: _HealthChecks) -> int:
+    """Forward signals to the app's process group, run checks and reap; return the app's wait status."""
     while True:
-        number = signal.sigwait({signal.SIGCHLD, *_FORWARDED})
+        number = signal.sigwait({signal.SIGCHLD, CHECK_SIGNAL, *forwarded})
+        if number == CHECK_SIGNAL:
+            checks.read_command()
+            continue
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(app, number)
@@ -278,3 +341,4 @@ def _run_init(app: int) -> int:
             while (child := os.waitpid(-1, os.WNOHANG))[0]:
                 if child[0] == app:
                     return child[1]
+                checks.on_exit(*child)

@@ -9,7 +9,7 @@ import signal
 import socket
 from dataclasses import dataclass
 
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ServerSpec
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -62,6 +62,7 @@ class Run:
         self._network: SandboxNetwork | None = None
         self._pidfd = -1
         self._channel: socket.socket | None = None
+        self._checks: socket.socket | None = None  # to process 1, which runs the app's health checks
         self._outputs: list[OutputReader] = []
 
     async def start(
@@ -90,19 +91,22 @@ class Run:
 
     def _fork(self, context: child.LaunchContext, on_output: OutputHandler) -> int:
         ours, theirs = socket.socketpair()
+        checks, checks_end = socket.socketpair()
         (out, out_end), (error, error_end), (failure, failure_end) = os.pipe(), os.pipe(), os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.pid = _fork_process(self._spec, context)
             if self.pid == 0:
-                child.become(self._spec, context, child.ChildPipes(out_end, error_end, failure_end, theirs))
+                child.become(self._spec, context, child.ChildPipes(out_end, error_end, failure_end, theirs, checks_end))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
+            checks_end.close()
             for fd in (out_end, error_end, failure_end):
                 os.close(fd)
         ours.setblocking(False)
-        self._channel, self._pidfd = ours, os.pidfd_open(self.pid)
+        checks.setblocking(False)
+        self._channel, self._checks, self._pidfd = ours, checks, os.pidfd_open(self.pid)
         self._outputs = [OutputReader(out, "stdout", on_output), OutputReader(error, "stderr", on_output)]
         return failure
 
@@ -124,8 +128,7 @@ class Run:
         await self._send_go_ahead()
 
     def terminate(self) -> None:
-        spec = self._spec
-        self._send(signal.Signals(spec.stop_signal if isinstance(spec, ServerSpec) else signal.SIGTERM))
+        self._send(self._spec.stop_signal)
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)
@@ -135,7 +138,7 @@ class Run:
         self.verdict = self.verdict or reason
         self.kill()
 
-    def _send(self, number: signal.Signals) -> None:
+    def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -163,7 +166,35 @@ class Run:
         if self.sandbox_fds is not None:
             self.sandbox_fds.close()
         assert self._channel is not None
+        assert self._checks is not None
         self._channel.close()
+        self._checks.close()
+
+    async def check_health(self, timeout_s: float) -> int | None:
+        """Run the app's health command in its sandbox; return its exit code, None after a timeout.
+
+        Raises OSError when the run has ended. Only one check runs at a time.
+        """
+        assert self._checks is not None
+        loop, code = asyncio.get_running_loop(), None
+        await loop.sock_sendall(self._checks, child.START_CHECK)
+        self._send(child.CHECK_SIGNAL)
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await self._check_result()
+        except TimeoutError:
+            await loop.sock_sendall(self._checks, child.KILL_CHECK)
+            self._send(child.CHECK_SIGNAL)
+            await self._check_result()
+        return code
+
+    async def _check_result(self) -> int:
+        assert self._checks is not None
+        report = await asyncio.get_running_loop().sock_recv(self._checks, child.STATUS.size)
+        if len(report) != child.STATUS.size:
+            raise ConnectionResetError("the run has ended")
+        code = os.waitstatus_to_exitcode(child.STATUS.unpack(report)[0])
+        return code if code >= 0 else 128 - code
 
     def _exit_from(self, status: int) -> RunExit:
         """Use the app's wait status as process 1 reported it, or that of process 1."""

@@ -15,7 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from moorage.core.net.own_networks import OwnNetworks
-from moorage.runtime.engines.ports import AppSpec, CannotStart, Phase, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.ports import (
+    AppSpec,
+    CannotStart,
+    Health,
+    Phase,
+    ReplicaSpec,
+    ReplicaState,
+    RunSpec,
+    ServerSpec,
+)
 from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -28,6 +37,7 @@ from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.shim import child, port_choice, ports, result_file
 from moorage.runtime.shim.backoff import Backoff
+from moorage.runtime.shim.health import HealthWatch
 from moorage.runtime.shim.logs.logfile import LogFile, Stream
 from moorage.runtime.shim.proxy.proxy import DatabaseProxy
 from moorage.runtime.shim.run import Run, RunExit, kill_orphans
@@ -88,6 +98,7 @@ class ReplicaSupervisor:
         self._started = process_tree.started(os.getpid()) or 0
         self._phase: Phase = "starting"
         self.is_listening = False
+        self._health: Health = ""
         self._restarts = 0
         self._last_exit: RunExit | None = None
         self._cpu_us = 0  # of the runs that have ended
@@ -169,9 +180,13 @@ class ReplicaSupervisor:
         if self._stopping.is_set():  # requested while the app started
             run.terminate()
             self._loop.call_later(STOP_DURING_START_GRACE_S, self._kill)
-        watch = asyncio.create_task(ResourceWatch(self).run(run))
+        watches = [asyncio.create_task(ResourceWatch(self).run(run))]
+        if isinstance(self.spec, AppSpec) and self.spec.health_argv:
+            watches.append(asyncio.create_task(HealthWatch(self.spec, self._set_health).run(run)))
         run_exit = await run.wait()
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
+        self._health = ""
         self.run_ = None
         self._remove(run.group)
         if not self.spec.is_boxed:
@@ -254,7 +269,7 @@ class ReplicaSupervisor:
         )
         return child.LaunchContext(
             tree=self.run_folder.path / ROOT,
-            env={"HOME": inside.TMP, **spec.env, **self._address_env()},
+            env={**({} if spec.image else {"HOME": inside.TMP}), **spec.env, **self._address_env()},
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),
             is_read_only=self.is_read_only,
@@ -378,6 +393,7 @@ class ReplicaSupervisor:
             started=self._started,
             port=self.port,
             other_port=self._other_port,
+            health=self._health,
             phase=self._phase,
             is_listening=self.is_listening,
             app_pid=self.run_.app_pid() if self.run_ is not None and self._phase == "running" else None,
@@ -409,6 +425,12 @@ class ReplicaSupervisor:
             return used
         tmp = os.fstatvfs(run.sandbox_fds.tmp)
         return used + (tmp.f_blocks - tmp.f_bfree) * tmp.f_frsize
+
+    def _set_health(self, health: Health, why: str) -> None:
+        self._health = health
+        if why:
+            self.log(why)
+        self._on_change()
 
     def _set(self, *, phase: Phase | None = None, is_listening: bool | None = None) -> None:
         self._phase = phase or self._phase
@@ -442,10 +464,10 @@ def _read_or_zero(read: Callable[[], int]) -> int:
 def _check(spec: ReplicaSpec, *, is_root: bool) -> None:
     if isinstance(spec, ServerSpec) and is_root and not spec.uid:
         raise CannotStart("it cannot be started: a server never runs as root, and its spec names no other user")
-    if child.has_image(spec) and not spec.is_boxed:
+    if spec.image and not spec.is_boxed:
         raise CannotStart("it cannot be started: images run in sandboxes only, and this platform has none")
-    if child.has_image(spec) and is_root and not spec.uid:
-        raise CannotStart("it cannot be started: an image never runs as root, and its spec names no other user")
+    if spec.image and is_root and not spec.image_ids:
+        raise CannotStart("it cannot be started: an image never runs as root, and its spec names no range of ids")
 
 
 def _volume(spec: ReplicaSpec) -> Volume:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 IDS = 65_536  # ids inside: 0 to 65,535
 FIRST_RANGE = 1_000_000_000  # above the ids of accounts, of functions, apps and cronjobs, and of /etc/subuid
 RANGES = 50_000  # The last one ends below 2**32.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of images that set none
 _KINDS = ("app", "cronjob")
 
 

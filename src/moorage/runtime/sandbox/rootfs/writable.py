@@ -1,7 +1,7 @@
 """Builds the writable root of an image and makes it this process's root.
 
 The root is an overlay mount of the image's folders and a folder of changes. Two small folders of the sandbox are layers
-too: the top one provides files of /etc that bind mounts cover, the lowest one has mount points that the image may lack.
+too: the top one has the mount points of /dev, /proc and files of /etc, the lowest one those that the image may lack.
 So nothing of the sandbox itself becomes part of the changes. As root, id-mapped mounts show the ids of the image as
 those of the workload's range; the kernel can do this below an overlay mount since Linux 5.19.
 """
@@ -147,8 +147,13 @@ class _Builder:
             os.chdir(before)
 
     def _top_layer(self) -> Path:
-        """Make the files of /etc that bind mounts cover, with the image's own attributes of /etc."""
+        """Make the folders and files of /etc that mounts cover, with the image's own attributes of /etc.
+
+        They hide links of the image, which would lead a mount to another place.
+        """
         top, etc = self._make("top"), self._make("top/etc")
+        for name in ("dev", "proc", "sys"):
+            self._make(f"top/{name}")
         for name in self._etc_files():
             (etc / name).touch()
             os.chown(etc / name, self.first_id, self.first_id)
@@ -166,8 +171,6 @@ class _Builder:
     def _lowest_layer(self, folders: HostFolders) -> Path:
         """Make mount points that the image may lack."""
         lowest = self._make("lowest")
-        for name in ("dev", "proc", "sys"):
-            self._make(f"lowest/{name}")
         self._make("lowest/tmp", 0o1777)
         for inside, outside in folders.all.items():
             target = lowest / inside.lstrip("/")
