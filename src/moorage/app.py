@@ -36,6 +36,7 @@ from moorage.products.functions.packages import Installer
 from moorage.products.functions.wiring import Functions
 from moorage.products.monitors.wiring import Monitors
 from moorage.products.projects.wiring import Projects
+from moorage.products.registries.wiring import Registries
 from moorage.products.repositories.wiring import Repositories
 from moorage.products.rules.wiring import Rules
 from moorage.products.schedules.jobs import on_scheduled
@@ -45,7 +46,7 @@ from moorage.runtime.engines.local import LocalReplicas
 # Order of the resources in the documentation of the API: as a new user needs them.
 API_ORDER = (
     *("Projects", "Deployments", "Domains", "Rules", "GitHub", "Functions", "Scheduled functions", "Databases"),
-    *("Cronjobs", "Monitors", "Organizations", "Identity", "Webhooks", "Operator", "Platform"),
+    *("Cronjobs", "Registries", "Monitors", "Organizations", "Identity", "Webhooks", "Operator", "Platform"),
 )
 
 
@@ -54,6 +55,7 @@ class Products:
     """All products, in the order in which they start."""
 
     identity: Identity
+    registries: Registries
     functions: Functions
     schedules: Schedules
     projects: Projects
@@ -154,12 +156,13 @@ def _make_products(
     runs_apps: bool,
 ) -> Products:
     run, mailer, webhooks = db.env.settings.folder("run"), Mailer(db.env.settings), Webhooks(db)
-    identity = Identity.make(db, mailer)
+    identity, registries = Identity.make(db, mailer), Registries(db)
     apps = Apps.make(db, telemetry, artifacts, LocalReplicas(run), gateway, is_sandboxed)
     projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
     return Products(
         identity=identity,
+        registries=registries,
         functions=functions,
         schedules=Schedules.make(db, telemetry, functions),
         projects=projects,
@@ -170,7 +173,14 @@ def _make_products(
         apps=apps,
         databases=Databases.make(db, telemetry, artifacts, LocalReplicas(run, "databases"), is_sandboxed),
         cronjobs=Cronjobs.make(
-            db, telemetry, artifacts, webhooks.github, LocalReplicas(run, "cronjobs"), pipeline, is_sandboxed
+            db,
+            telemetry,
+            artifacts,
+            webhooks.github,
+            LocalReplicas(run, "cronjobs"),
+            pipeline,
+            registries.sources,
+            is_sandboxed,
         ),
         monitors=Monitors.make(db, telemetry, mailer),
         webhooks=webhooks,

@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.maintenance", "runtime.edge", "runtime.builds", "runtime.images"),
     ("accounts.identity",),
     ("accounts.operator",),
-    ("products.functions",),
+    ("products.functions", "products.registries"),
     ("products.schedules",),
     ("accounts.webhooks",),
     ("products.repositories",),

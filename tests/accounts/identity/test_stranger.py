@@ -193,6 +193,12 @@ async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any
     return {"name": "nightly", "uuid": run, "builds/uuid": made["deploymentUuid"]}
 
 
+async def registry_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    body = {"host": "registry.example.com", "username": MARK, "secret": MARK}
+    made = await api.post("/v1/registries", token=victim.house.tokens[Role.OWNER], json=body)
+    return {"registry_id": made.data["id"]}
+
+
 async def monitor_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
     token = victim.house.tokens[Role.OWNER]
     body = {"name": MARK, "url": f"http://127.0.0.1:9/{MARK}", "headers": [{"name": "X-Key", "value": MARK}]}
@@ -229,6 +235,7 @@ VICTIM: dict[str, Builder] = {
     "domains": domain_of,
     "databases": database_of,
     "cronjobs": cronjob_of,
+    "registries": registry_of,
     "monitors": monitor_of,
     "alerts": alert_of,
     "operator": tenant_of,

@@ -264,6 +264,9 @@ CALLS: dict[str, Call] = {
     "upload_site": Call(body=uploaded("staticFiles", SITE, name="brochure")),
     "create_monitor": Call(body=lambda run: {"name": "health", "url": f"{run.world.platform.url}/health"}),
     "create_alert": Call(body=always(ALERT)),
+    "create_registry": Call(
+        body=lambda run: {"host": f"r{next(_numbers)}.example.com", "username": "ada", "secret": "sesame"}
+    ),
     "create_token": Call(body=named("spare", role="viewer")),
     "create_org": Call(body=named("Fleet")),
     "read_org": Call(path=own_org),
@@ -327,6 +330,7 @@ CALLS: dict[str, Call] = {
     # Cronjobs.
     "trigger_cronjob": Call(first=cronjob_is_built, then=run_has_ended),
     "update_cronjob": Call(body=always({"cronSchedule": "0 1 1 1 *"})),
+    "update_registry": Call(body=always({"username": "grace"})),
     # Databases.
     "make_backup": Call(first=database_runs, then=backup_is_made),
     "update_backups": Call(body=always({"backupsToKeep": 3})),
@@ -369,6 +373,7 @@ ENDINGS: dict[str, Call] = {
     "delete_function": Call(fresh="create_function"),
     "delete_project": Call(fresh="upload_site"),
     "delete_cronjob": Call(fresh="create_cronjob"),
+    "delete_registry": Call(fresh="create_registry"),
     "delete_database": Call(fresh="create_database"),
 }
 # Not part of the run on one platform; test_operations.py calls it on a platform that has no user yet.

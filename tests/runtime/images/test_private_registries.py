@@ -127,7 +127,7 @@ async def test_both_challenges_lead_to_a_token(registry: RegistryServer, tmp_pat
         assert await pull(images_at(tmp_path, account_at(front)), front.server.reference("team/secret")) == digest
 
 
-@pytest.mark.boundary("registry-credentials", "Credentials of a registry are sent to that registry only.")
+@pytest.mark.boundary("tenant-to-network", "Credentials of a registry are sent to that registry only.")
 async def test_the_password_is_not_sent_to_another_host_for_a_token(registry: RegistryServer, tmp_path: Path) -> None:
     push(registry)
 
@@ -141,7 +141,7 @@ async def test_the_password_is_not_sent_to_another_host_for_a_token(registry: Re
     assert thief.requests == []
 
 
-@pytest.mark.boundary("registry-credentials", "Credentials of a registry are sent to that registry only.")
+@pytest.mark.boundary("tenant-to-network", "Credentials of a registry are sent to that registry only.")
 @pytest.mark.parametrize("part", ["/token", "/manifests/", "/blobs/"])
 async def test_neither_password_nor_token_follows_a_redirect(
     registry: RegistryServer, tmp_path: Path, part: str

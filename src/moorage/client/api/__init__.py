@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from moorage.client.api.organizations import Organizations
     from moorage.client.api.platform import Platform
     from moorage.client.api.projects import Projects
+    from moorage.client.api.registries import Registries
     from moorage.client.api.rules import Rules
     from moorage.client.api.schedules import Schedules
     from moorage.client.blocking import BlockingTransport
@@ -40,6 +41,12 @@ class Groups:
         from moorage.client.api.organizations import Organizations
 
         return Organizations(self._groups_transport)
+
+    @cached_property
+    def registries(self) -> Registries:
+        from moorage.client.api.registries import Registries
+
+        return Registries(self._groups_transport)
 
     @cached_property
     def functions(self) -> Functions:

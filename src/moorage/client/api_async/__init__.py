@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from moorage.client.api_async.organizations import AsyncOrganizations
     from moorage.client.api_async.platform import AsyncPlatform
     from moorage.client.api_async.projects import AsyncProjects
+    from moorage.client.api_async.registries import AsyncRegistries
     from moorage.client.api_async.rules import AsyncRules
     from moorage.client.api_async.schedules import AsyncSchedules
     from moorage.client.asynchronous import AsyncTransport
@@ -40,6 +41,12 @@ class AsyncGroups:
         from moorage.client.api_async.organizations import AsyncOrganizations
 
         return AsyncOrganizations(self._groups_transport)
+
+    @cached_property
+    def registries(self) -> AsyncRegistries:
+        from moorage.client.api_async.registries import AsyncRegistries
+
+        return AsyncRegistries(self._groups_transport)
 
     @cached_property
     def functions(self) -> AsyncFunctions:

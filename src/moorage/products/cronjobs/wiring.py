@@ -31,6 +31,7 @@ from moorage.products.projects.pushed import USES_REPOSITORY
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.runtime.images.layers import GB, MB
+from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images, Limits
 
 
@@ -54,6 +55,7 @@ class Cronjobs(Product):
         github: GithubEvents,
         engine: ReplicaEngine,
         pipeline: Pipeline,
+        sources: Sources,
         is_sandboxed: bool,
     ) -> Cronjobs:
         """Create the objects. Projects share the builder: all builds use one queue."""
@@ -63,7 +65,7 @@ class Cronjobs(Product):
             organization_bytes=settings.images_gb * GB,
             organization_entries=settings.image_files,
         )
-        images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits)
+        images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits, sources=sources)
         # Each cronjob runs as its own user and reads the files of its release with the permissions of others.
         releases = Unpacked(
             settings.folder("cronjob-releases"),

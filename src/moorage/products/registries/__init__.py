@@ -1,0 +1,1 @@
+"""Credentials of private image registries."""
