@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.env", "core.telemetry", "runtime.packages", "runtime.scan"),
     ("runtime.database_servers",),
     ("core.db",),
+    ("core.machines",),
     ("core.jobs", "core.http", "core.vault", "core.mail"),
     ("core.worker", "core.reconciler", "core.audit", "core.artifacts", "accounts.plans"),
     ("core.product",),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from moorage.core.hooks import Hooks
 from moorage.core.kit.clock import Clock
 from moorage.core.kit.crypto import KeyRing, derive
+from moorage.core.kit.this_machine import ThisMachine
 from moorage.settings import Settings
 
 
@@ -19,6 +20,7 @@ class Env:
     cursor_key: bytes
     app_key: bytes  # from which the random values of apps' variables are derived
     hooks: Hooks = field(default_factory=Hooks, compare=False)
+    machine: ThisMachine = field(default_factory=ThisMachine, compare=False)
 
     @classmethod
     def make(cls, settings: Settings, clock: Clock, ring: KeyRing, session_secret: bytes) -> Env:

@@ -49,7 +49,7 @@ class Maintenance(Product):
     def register(self, handlers: Handlers) -> None:
         handlers.maintain("platform.snapshot", "17 3 * * *", SnapshotStore(), _snapshot)
         handlers.maintain("platform.sweep", "*/10 * * * *", Sweep(), sweep)
-        handlers.maintain("platform.collect", "41 * * * *", CollectArtifacts(), self._collect)
+        handlers.maintain("platform.collect", "41 * * * *", CollectArtifacts(), self._collect, on_each_machine=True)
 
     async def _collect(self, run: Run, _: CollectArtifacts) -> None:
         await self.artifacts.collect()

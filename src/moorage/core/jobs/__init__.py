@@ -45,8 +45,12 @@ def add(
     dedupe_key: str | None = None,
     delay_ms: int = 0,
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    machine_id: int | None = None,
 ) -> int | None:
-    """Add a job; return its id, or None if its dedupe key is queued."""
+    """Add a job; return its id, or None if its dedupe key is queued.
+
+    With a `machine_id`, only workers of that machine run it.
+    """
     values = {
         "kind": kind_of(type(payload)),
         "lane": lane,
@@ -60,6 +64,7 @@ def add(
         "trace_id": tx.trace_id,
         "created_at": tx.now,
         "updated_at": tx.now,
+        "machine_id": machine_id,
     }
     job_id = tx.find(tables.ADD_ONCE, **values) if dedupe_key is not None else tx.one(tables.ADD, **values)
     for wake in tx.env.hooks.of(JOB_ADDED).values():

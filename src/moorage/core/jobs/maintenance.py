@@ -12,6 +12,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.jobs import Lane, timetable
 from moorage.core.jobs.timetable import Tick
 from moorage.core.kit.cron import Cron
+from moorage.core.machines import service as machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class MaintenanceTask:
     cron: Cron
     job: msgspec.Struct
     lane: Lane
+    is_of_each_machine: bool = False  # It works on files, so each machine runs its own job.
 
     @across_organizations("the platform's own timetable")
     def ensure(self, tx: Tx) -> None:
@@ -28,4 +30,10 @@ class MaintenanceTask:
 
     @across_organizations("the platform's own timetable")
     def start(self, tx: Tx, tick: Tick) -> None:
-        jobs.add(tx, self.job, key=self.name, dedupe_key=self.name, lane=self.lane)
+        ids = list(machines.by_id(tx)) if self.is_of_each_machine else []
+        if len(ids) < 2:
+            jobs.add(tx, self.job, key=self.name, dedupe_key=self.name, lane=self.lane)
+            return
+        for machine_id in ids:
+            key = f"{self.name}:{machine_id}"
+            jobs.add(tx, self.job, key=key, dedupe_key=key, lane=self.lane, machine_id=machine_id)

@@ -42,6 +42,7 @@ job = table(
     text("trace_id", nullable=True),
     millis("created_at"),
     millis("updated_at"),
+    Column("machine_id", Id, nullable=True),  # only workers of this machine run the job; null for any
 )
 # Literals instead of parameters: a partial index is used only if the query contains the condition of the index.
 _QUEUED = literal(JobStatus.QUEUED.value, literal_execute=True)
@@ -126,6 +127,7 @@ _SETS = (
     "trace_id",
     "created_at",
     "updated_at",
+    "machine_id",
 )
 # Other processes LISTEN on this channel; PostgreSQL notifies them when the transaction commits.
 CHANNEL = "moorage_jobs"
@@ -141,9 +143,11 @@ def _claim(dialect: str) -> ClauseElement:
     older = select(literal(1)).where(
         (other.c.key == _j.key) & (other.c.status == _QUEUED) & (other.c.id < _j.id) & (other.c.run_at <= arg("now"))
     )
+    is_here = _j.machine_id.is_(None) | (_j.machine_id == arg("machine_id"))
+    is_due = (_j.lane == arg("lane")) & _queued & (_j.run_at <= arg("now"))
     due = (
         select(_j.id)
-        .where((_j.lane == arg("lane")) & _queued & (_j.run_at <= arg("now")) & ~busy.exists() & ~older.exists())
+        .where(is_due & is_here & ~busy.exists() & ~older.exists())
         .order_by(_j.run_at, _j.id)
         .limit(arg("most"))
     )

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from moorage.core.db.commits import Commits
 from moorage.core.telemetry import Telemetry
-from moorage.errors import IllegalMove
+from moorage.errors import IllegalMove, LostLease
 
 SETTLED_INTERVAL_S = 30.0  # between rounds with nothing to do, in case an event was missed
 
@@ -65,8 +65,8 @@ class Rounds:
             return
 
         async def work_unless_moved() -> None:
-            # A concurrent transaction may have changed the status; the next round reads it.
-            with contextlib.suppress(IllegalMove):
+            # A concurrent transaction may have changed the status or the owner; the next round reads it.
+            with contextlib.suppress(IllegalMove, LostLease):
                 await work()
 
         # A done callback also runs for a task that was cancelled before its first step.

@@ -160,7 +160,8 @@ class Worker:
     async def _claim(self, lane: Lane, most: int) -> list[JobRow]:
         def unit(tx: Tx) -> list[JobRow]:
             until = tx.now + LEASE_MS
-            return tx.all(tables.CLAIM, lane=lane, now=tx.now, until=until, lease=self.lease, most=most)
+            claim = {"lane": lane, "now": tx.now, "until": until, "lease": self.lease, "most": most}
+            return tx.all(tables.CLAIM, machine_id=tx.env.machine.id, **claim)
 
         try:
             claimed = await self.db.write(unit)

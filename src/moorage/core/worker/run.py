@@ -107,10 +107,17 @@ class Handlers:
         self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run), uncounted_ms)
 
     def maintain(
-        self, name: str, cron: str, job: msgspec.Struct, run: Callable[..., Any], *, lane: Lane = Lane.CHORES
+        self,
+        name: str,
+        cron: str,
+        job: msgspec.Struct,
+        run: Callable[..., Any],
+        *,
+        lane: Lane = Lane.CHORES,
+        on_each_machine: bool = False,
     ) -> None:
-        """Run a job of the platform whenever a cron expression is due."""
-        task = MaintenanceTask(name, Cron.parse(cron), job, lane)
+        """Run a job of the platform whenever a cron expression is due; with `on_each_machine`, one on each."""
+        task = MaintenanceTask(name, Cron.parse(cron), job, lane, on_each_machine)
         self.add(type(job), run)
         self.maintenance[name] = task
         self.ticks[name] = task.start

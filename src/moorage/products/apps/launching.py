@@ -159,7 +159,7 @@ class Launcher:
             deployment = service.live_deployment(tx, org_id, project)
             if deployment is None:
                 raise Conflict("Nothing of this project is live as an app, so there is nothing to run a command in")
-            return Replica(0, org_id, project.id, None, deployment.id, "", "", None, None, None, 0, 0)
+            return Replica(0, org_id, project.id, None, deployment.id, "", "", None, None, None, 0, 0, 0)
 
         try:
             spec = await self.specify(await self.db.read(live))
@@ -240,3 +240,9 @@ def _create_volume(folder: Path, uid: int) -> None:
 def volumes_of(root: Path, project_id: int) -> Iterable[Path]:
     """Return the volumes of a project and its previews."""
     return [path for path in (root / str(project_id), *root.glob(f"{project_id}-pr-*")) if path.is_dir()]
+
+
+def projects_with_volumes(root: Path) -> list[int]:
+    """Return the ids of projects with a volume in a folder, their own or of a preview."""
+    names = [path.name.partition("-")[0] for path in root.iterdir()] if root.is_dir() else []
+    return sorted({int(name) for name in names if name.isdecimal()})

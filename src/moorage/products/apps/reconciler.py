@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import NotFound
 from moorage.products.apps import health, service
 from moorage.products.apps.health import HealthCheck
-from moorage.products.apps.launching import Launcher
+from moorage.products.apps.launching import Launcher, projects_with_volumes
+from moorage.products.apps.machines import placing
 from moorage.products.apps.service import View
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
@@ -61,14 +64,25 @@ class AppReconciler:
     async def adopt(self) -> None:
         """Adopt running replicas, restart ended ones. Called once, before all else."""
         seen = await self._db.read(service.view)
-        await self._engine.adopt({row.key: row.token for row in seen.rows})
+        rows = [row for row in seen.rows if row.machine_id in (seen.fleet.mine, machines.UNOWNED)]
+        await self._engine.adopt({row.key: row.token for row in rows})
         self._engine.listen(lambda _: self.wake())
         states = self._engine.states()
-        for row in seen.rows:
+        for row in await self._claim(rows):
             state = states.get(row.key)
             self._limits_due[row.id] = 0.0  # An earlier process may not have come to it.
             if row.status == ReplicaStatus.READY and (state is None or state.port != row.port):
                 await self._write(row, partial(service.start_over, reason="it ended while the platform was stopped"))
+
+    async def _claim(self, rows: list[Replica]) -> list[Replica]:
+        """Become the owner of unowned replicas and volumes that are on this machine; return all owned replicas."""
+        mine, states = self._db.env.machine.id, self._engine.states()
+        unowned = [row for row in rows if row.machine_id != mine]
+        found = [row for row in unowned if row.key in states or self._db.dialect == "sqlite"]
+        volumes = await asyncio.to_thread(projects_with_volumes, self._db.env.settings.folder("volumes"))
+        if mine and (found or volumes):
+            await self._db.write(partial(placing.claim, rows=found, volumes=volumes))
+        return [replace(row, machine_id=mine) for row in rows if row not in unowned or row in found]
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
@@ -85,11 +99,11 @@ class AppReconciler:
             seen = await self._db.read(service.view)
             await self._notify()
         live = {app.deployment_id for app in seen.live}
-        for row in seen.rows:
+        for row in seen.own:
             if (task := self._task_for(row, is_live=row.deployment_id in live)) is not None:
                 self.rounds.begin(row.key, task)
         self._stop_orphans(seen)
-        is_ready = all(row.status == ReplicaStatus.READY for row in seen.rows)
+        is_ready = all(row.status == ReplicaStatus.READY for row in seen.own)
         return is_ready and not self.rounds.tasks and not self._limits_due
 
     async def changed(self, within_s: float) -> None:
@@ -110,8 +124,8 @@ class AppReconciler:
         return partial(self._drain, row) if row.status == ReplicaStatus.DRAINING else None
 
     def _stop_orphans(self, seen: View) -> None:
-        """Stop replicas without a row."""
-        known = {row.key for row in seen.rows}
+        """Stop replicas without a row, or whose row has another machine by now."""
+        known = {row.key for row in seen.own}
         for key in [key for key in self._engine.states() if key not in known]:
             # A name of its own, because the task of the former row may still run for long.
             self.rounds.begin(f"stranger {key}", partial(self._engine.stop, key, STOP_GRACE_S))
@@ -216,6 +230,7 @@ class AppReconciler:
 
     async def _write(self, row: Replica, change: Callable[..., None]) -> None:
         def unit(tx: Tx) -> None:
+            machines.hold(tx)
             change(tx, row.org_id, row)
 
         await self._db.write(unit)

@@ -18,7 +18,7 @@ from moorage.core.jobs import Lane
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound
-from moorage.products.apps import service
+from moorage.products.apps import service, tables
 from moorage.products.apps.launching import volumes_of
 from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.projects import service as projects
@@ -56,8 +56,12 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
     if live is not None and is_app and live.digest is not None:
         with contextlib.suppress(NotFound):  # A lost artifact must not prevent the deletion.
             artifacts.share(tx, org_id, projects.owner_of(live.id), _owner(project_id))
-    jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
-    jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=tx.env.settings.trash_days * DAY_MS)
+    # The machine with the volumes moves them to its trash.
+    machine_id = tx.find(tables.FIND_VOLUME, project_id=project_id)
+    delay_ms = tx.env.settings.trash_days * DAY_MS
+    jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS, machine_id=machine_id)
+    jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=delay_ms, machine_id=machine_id)
+    tx.run(tables.DELETE_VOLUME, org_id=org_id, project_id=project_id)
 
 
 def register(handlers: Handlers, logs: AppLogs) -> None:

@@ -23,4 +23,4 @@ def register(handlers: Handlers, logs: AppLogs) -> None:
         await run.delete_in_batches(metrics.TRIM_BATCH, metrics.trim)
         await asyncio.to_thread(logs.trim, run.db.env.clock.trusted_now())
 
-    handlers.maintain(KIND, CRON, TrimApps(), trim)
+    handlers.maintain(KIND, CRON, TrimApps(), trim, on_each_machine=True)

@@ -17,7 +17,11 @@ from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.decoding import decode
+from moorage.core.machines import service as machines
+from moorage.core.machines.placement import Placement
 from moorage.products.apps import tables
+from moorage.products.apps.machines import placing
+from moorage.products.apps.machines.placing import Fleet
 from moorage.products.apps.states import REPLICA, ReplicaStatus
 from moorage.products.apps.tables import Candidate, LiveApp, Replica
 from moorage.products.projects import service
@@ -27,7 +31,6 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
 
 DRAIN_MS = 30_000
-DEFAULT_TIER = "mini"
 RUNNING = (ReplicaStatus.STARTING, ReplicaStatus.READY)
 
 
@@ -50,7 +53,7 @@ def wanted_replicas(replicas: int, auto_scaling: str | None) -> int:
 
 
 def tier_of(key: str | None) -> Tier:
-    tier = tiers.find_tier(key or DEFAULT_TIER)
+    tier = tiers.find_tier(key or placing.DEFAULT_TIER)
     assert tier is not None  # Stored keys were validated.
     return tier
 
@@ -63,8 +66,10 @@ def begin(tx: Tx, org_id: int, deployment: Deployment) -> None:
     for row in rows:
         if row.status == ReplicaStatus.FAILED:  # in an earlier attempt
             move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now)
-    for _ in range(count - len([row for row in rows if row.status in RUNNING])):
-        _add(tx, org_id, deployment.project_id, deployment.preview_id, deployment.id)
+    fleet, placement = placing.read_fleet(tx), Placement(tx)
+    for _ in range(count - len([row for row in rows if row.status in RUNNING and fleet.is_usable(row)])):
+        machine_id = placing.choose(tx, org_id, placement, project.id, project.tier, has_volume=bool(project.disk))
+        _add(tx, org_id, deployment.project_id, deployment.preview_id, deployment.id, machine_id)
 
 
 def of_deployment(tx: Tx, org_id: int, deployment_id: int) -> list[Replica]:
@@ -82,6 +87,7 @@ class View:
     rows: list[Replica]
     live: list[LiveApp]
     candidates: list[Candidate]
+    fleet: Fleet
     of_deployment: dict[int, list[Replica]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,17 +99,30 @@ class View:
     def running(self, deployment_id: int) -> list[Replica]:
         return [row for row in self.of_deployment.get(deployment_id, ()) if row.status in RUNNING]
 
+    def staying(self, app: LiveApp) -> list[Replica]:
+        """Return the running replicas that need no replacement on another machine."""
+        rows = self.running(app.deployment_id)
+        if app.has_volume:
+            return rows
+        return [row for row in rows if self.fleet.is_usable(row) and not self.fleet.is_leaving(row)]
+
+    @property
+    def own(self) -> list[Replica]:
+        """Return the replicas that this machine runs."""
+        return [row for row in self.rows if row.machine_id == self.fleet.mine]
+
 
 def addresses(seen: View, deployment_id: int) -> tuple[str, ...]:
-    """Return the `address:port` of each ready replica of a deployment."""
+    """Return the `address:port` of each ready replica of a deployment, `machine-<id>:port` on another machine."""
     rows = seen.of_deployment.get(deployment_id, ())
-    return tuple(f"127.0.0.1:{row.port}" for row in rows if row.status == ReplicaStatus.READY and row.port)
+    ready = [row for row in rows if row.status == ReplicaStatus.READY and row.port]
+    return tuple(seen.fleet.address_of(row) for row in ready if seen.fleet.is_usable(row))
 
 
-@across_organizations("one machine runs the apps of all organizations")
+@across_organizations("a machine runs apps of all organizations")
 def view(tx: Tx) -> View:
     live = [*tx.all(tables.LIVE_PROJECTS), *tx.all(tables.LIVE_PREVIEWS)]
-    return View(tx.all(tables.EVERY), live, tx.all(tables.CANDIDATES))
+    return View(tx.all(tables.EVERY), live, tx.all(tables.CANDIDATES), placing.read_fleet(tx))
 
 
 @dataclass(frozen=True)
@@ -118,19 +137,36 @@ def difference(seen: View) -> Difference:
     candidates = {candidate.deployment_id for candidate in seen.candidates}
     missing, surplus = [], []
     for app in seen.live:
-        lacking = wanted[app.deployment_id] - len(seen.running(app.deployment_id))
+        lacking = wanted[app.deployment_id] - len(seen.staying(app))
         if lacking > 0:
             missing.append((app, lacking))
+        surplus += _surplus_of(seen, app, wanted[app.deployment_id])
     for deployment_id, rows in seen.of_deployment.items():
         open_rows = [row for row in rows if row.status != ReplicaStatus.DRAINING]
-        if deployment_id in wanted:
-            # Ready replicas are kept before starting ones, and older ones before newer ones.
-            running = sorted(seen.running(deployment_id), key=lambda row: (row.status != ReplicaStatus.READY, row.id))
-            surplus += [(row, DRAIN_MS) for row in running[wanted[deployment_id] :]]
-            surplus += [(row, 0) for row in open_rows if row.status == ReplicaStatus.FAILED]
-        elif deployment_id not in candidates:
+        if deployment_id in candidates and deployment_id not in wanted:
+            surplus += [(row, 0) for row in open_rows if not seen.fleet.is_usable(row)]
+        elif deployment_id not in wanted:
             surplus += [(row, DRAIN_MS if row.status == ReplicaStatus.READY else 0) for row in open_rows]
     return Difference(missing, surplus)
+
+
+def _surplus_of(seen: View, app: LiveApp, wanted: int) -> list[tuple[Replica, int]]:
+    """Return the replicas of a live app to drain, each with the ms that its open requests have to finish."""
+    # Ready replicas are kept before starting ones, and older ones before newer ones.
+    staying = sorted(seen.staying(app), key=lambda row: (row.status != ReplicaStatus.READY, row.id))
+    surplus = [(row, DRAIN_MS) for row in staying[wanted:]]
+    kept = {row.id for row in staying}
+    ready = [row for row in staying if row.status == ReplicaStatus.READY]
+    for row in seen.of_deployment.get(app.deployment_id, ()):
+        if row.status == ReplicaStatus.FAILED:
+            surplus.append((row, 0))
+        elif row.status in RUNNING and row.id not in kept:
+            # A replica on a drained machine stays until its replacements get the requests.
+            if not seen.fleet.is_usable(row):
+                surplus.append((row, 0))
+            elif len(ready) >= wanted:
+                surplus.append((row, DRAIN_MS))
+    return surplus
 
 
 def _desired_count(app: LiveApp) -> int:
@@ -139,13 +175,18 @@ def _desired_count(app: LiveApp) -> int:
     return 0 if app.asleep else wanted_replicas(app.replicas, app.auto_scaling)
 
 
-@across_organizations("one machine runs the apps of all organizations")
+@across_organizations("a machine runs apps of all organizations")
 def level(tx: Tx) -> bool:
     """Add missing replicas and drain surplus ones; return whether any row changed."""
+    machines.lock_placement(tx)
+    machines.hold(tx)
     changes = difference(view(tx))
+    placement = Placement(tx) if changes.missing else None
     for app, lacking in changes.missing:
         for _ in range(lacking):
-            _add(tx, app.org_id, app.project_id, app.preview_id, app.deployment_id)
+            assert placement is not None
+            machine_id = placing.choose(tx, app.org_id, placement, app.project_id, app.tier, has_volume=app.has_volume)
+            _add(tx, app.org_id, app.project_id, app.preview_id, app.deployment_id, machine_id)
     for row, within_ms in changes.surplus:
         move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now + within_ms)
     return bool(changes.missing or changes.surplus)
@@ -203,7 +244,7 @@ def live_deployment(tx: Tx, org_id: int, project: Project) -> Deployment | None:
     return deployment if deployment is not None and deployment.is_app else None
 
 
-def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deployment_id: int) -> None:
+def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deployment_id: int, machine_id: int) -> None:
     tx.one(
         tables.ADD,
         org_id=org_id,
@@ -217,4 +258,5 @@ def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deploymen
         drain_until=None,
         created_at=tx.now,
         updated_at=tx.now,
+        machine_id=machine_id,
     )

@@ -1,12 +1,12 @@
-"""Table of the desired replicas of apps on this machine."""
+"""Tables of the desired replicas of apps, and of the machines that have their volumes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Index, Integer, delete, insert, select, update
+from sqlalchemy import Column, Index, Integer, delete, func, insert, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import deployment
 from moorage.products.projects.tables import preview, project
@@ -26,9 +26,20 @@ replica = table(
     millis("drain_until", nullable=True),
     millis("created_at"),
     millis("updated_at"),
+    Column("machine_id", Id, nullable=False, server_default="0"),  # machine that runs it
 )
 Index("ix_replica_deployment_id", replica.c.deployment_id)
 Index("ix_replica_project_id", replica.c.project_id)
+
+# The volumes of a project and of its previews are on one machine, which runs all of its replicas.
+volume = table(
+    "app_volume",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("project_id", Id, nullable=False, unique=True),
+    Column("machine_id", Id, nullable=False),
+    millis("created_at"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class Replica:
     drain_until: int | None
     created_at: int
     updated_at: int
+    machine_id: int
 
     @property
     def key(self) -> str:
@@ -64,6 +76,11 @@ class LiveApp:
     asleep: bool
     auto_scaling: str | None
     tier: str | None
+    disk: int | None
+
+    @property
+    def has_volume(self) -> bool:
+        return bool(self.disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,7 @@ class Candidate:
     deployment_id: int
 
 
-_r, _p, _v, _d = replica.c, project.c, preview.c, deployment.c
+_r, _p, _v, _d, _o = replica.c, project.c, preview.c, deployment.c, volume.c
 _this = (_r.org_id == arg("org_id")) & (_r.id == arg("id"))
 
 EVERY = Query(select(*columns(replica)).order_by(_r.id), Replica)
@@ -96,16 +113,34 @@ OF_PROJECT = Query(
 ADD: Query[int] = Query(insert(replica).returning(_r.id), scalar, sets=sets_of(replica))
 SET_REASON = Command(update(replica).where(_this).values(reason=arg("reason"), updated_at=arg("now")))
 DELETE = Command(delete(replica).where(_this))
+DELETE_OF_MACHINE = Command(delete(replica).where(_r.machine_id == arg("machine_id")))
+CLAIM = Command(update(replica).where(_this & (_r.machine_id == 0)).values(machine_id=arg("machine_id")))
+# Running replicas by machine and tier, for the memory that they may use.
+COUNT_BY_TIER: Query[tuple[int, str | None, int]] = Query(
+    select(_r.machine_id, _p.tier, func.count())
+    .join(project, _p.id == _r.project_id)
+    .where(_r.status.in_(("starting", "ready")))
+    .group_by(_r.machine_id, _p.tier),
+    lambda machine_id, tier, count: (machine_id, tier, count),
+)
+FIND_VOLUME: Query[int] = Query(select(_o.machine_id).where(_o.project_id == arg("project_id")), scalar)
+VOLUMES_OF_MACHINE: Query[str] = Query(
+    select(_p.name).join(volume, _o.project_id == _p.id).where(_o.machine_id == arg("machine_id")).order_by(_p.name),
+    scalar,
+)
+ADD_VOLUME: Query[int] = Query(insert_or_ignore(volume), scalar, sets=sets_of(volume))
+DELETE_VOLUME = Command(delete(volume).where((_o.org_id == arg("org_id")) & (_o.project_id == arg("project_id"))))
+ORGANIZATION: Query[int] = Query(select(_p.org_id).where(_p.id == arg("project_id")), scalar)
 
 LIVE_PROJECTS = Query(
-    select(_p.name, _p.org_id, _p.id, _d.id, _p.replicas, _p.asleep, _p.auto_scaling, _p.tier)
+    select(_p.name, _p.org_id, _p.id, _d.id, _p.replicas, _p.asleep, _p.auto_scaling, _p.tier, _p.disk)
     .join(deployment, _d.id == _p.current_deployment_id)
     .where(_p.enabled & _d.is_app & _d.digest.is_not(None))
     .order_by(_p.id),
     lambda name, org_id, project_id, *rest: LiveApp(name, org_id, project_id, None, *rest),
 )
 LIVE_PREVIEWS = Query(
-    select(_v.name, _v.org_id, _v.project_id, _v.id, _d.id, _p.replicas, _p.asleep, _p.auto_scaling, _p.tier)
+    select(_v.name, _v.org_id, _v.project_id, _v.id, _d.id, _p.replicas, _p.asleep, _p.auto_scaling, _p.tier, _p.disk)
     .join(project, _p.id == _v.project_id)
     .join(deployment, _d.id == _v.current_deployment_id)
     .where(_p.enabled & (_v.status == "active") & _d.is_app & _d.digest.is_not(None))

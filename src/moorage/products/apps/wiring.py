@@ -13,6 +13,8 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.machines import placement
+from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
@@ -23,6 +25,7 @@ from moorage.products.apps.exec import routes as exec_routes
 from moorage.products.apps.launching import Launcher
 from moorage.products.apps.logs import routes as log_routes
 from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.apps.machines import placing
 from moorage.products.apps.metrics import routes as metric_routes
 from moorage.products.apps.metrics import service as metrics
 from moorage.products.apps.metrics.service import RequestCounter
@@ -125,6 +128,9 @@ class Apps(Product):
         hooks.add(projects.REMOVE, "apps", removal.remove_of_project)
         hooks.add(projects.REMOVE, "app metrics", metrics.remove_of_project)
         hooks.add(maintenance.COLLECT, "apps", self.releases.collect)
+        hooks.add(placement.COMMITTED, "apps", placing.committed_memory)
+        hooks.add(machines.STATEFUL, "apps", placing.describe_held)
+        hooks.add(machines.REMOVED, "apps", placing.forget_machine)
 
     async def start(self, duties: Duties) -> None:
         # Running replicas are found before any route is made: after a reboot none runs, and stored ports are stale.

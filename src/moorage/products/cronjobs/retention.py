@@ -34,7 +34,7 @@ def register(handlers: Handlers, images: Images) -> None:
         await trim_executions(run)
         await collect_images(run.db, images)
 
-    handlers.maintain(KIND, CRON, TrimCronjobs(), trim)
+    handlers.maintain(KIND, CRON, TrimCronjobs(), trim, on_each_machine=True)
 
 
 async def trim_executions(run: Run) -> None:
@@ -58,7 +58,8 @@ async def collect_images(db: Database, images: Images) -> None:
 
 @across_organizations("old runs of all organizations")
 def _find_old(tx: Tx) -> list[Execution]:
-    return tx.all(tables.OLD_EXECUTIONS, kept=KEPT_RUNS, before=tx.trusted_now - RUN_RETENTION_MS, most=BATCH_SIZE)
+    before = tx.trusted_now - RUN_RETENTION_MS
+    return tx.all(tables.OLD_EXECUTIONS, kept=KEPT_RUNS, before=before, most=BATCH_SIZE, machine_id=tx.env.machine.id)
 
 
 @across_organizations("organizations share images")

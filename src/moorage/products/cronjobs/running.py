@@ -18,9 +18,10 @@ from pathlib import Path
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
-from moorage.products.cronjobs import removal, service, tables
+from moorage.products.cronjobs import ownership, removal, service, tables
 from moorage.products.cronjobs.launching import RESULT, Launcher, Prepared, folder_of
 from moorage.products.cronjobs.states import CronjobStatus
 from moorage.products.cronjobs.tables import Cronjob, Execution
@@ -107,10 +108,14 @@ class Runner:
     async def adopt(self) -> None:
         """Adopt running runs and record the end of the others. Called once, at start."""
         seen = await self._db.read(_view)
-        await self._engine.adopt({row.key: row.token for row in seen.running})
+        unowned = await self._db.read(_unowned)
+        await self._engine.adopt({row.key: row.token for row in (*seen.running, *unowned)})
         self._engine.listen(self._on_change)
         states = self._engine.states()
-        for row in seen.running:
+        claimed = [row for row in unowned if row.key in states or folder_of(self._logs, row).is_dir()]
+        if claimed:
+            await self._db.write(partial(_claim, rows=claimed))
+        for row in (*seen.running, *claimed):
             if row.key not in states:
                 await self._finish(row, RESTARTED, was_away=True)
 
@@ -122,6 +127,8 @@ class Runner:
 
         Returns whether there is neither.
         """
+        if await self._db.read(ownership.needs_care):
+            await self._db.write(ownership.take_care)
         seen = await self._db.read(_view)
         deleting = {cronjob.id for cronjob in seen.deleting}
         for row in seen.running:
@@ -210,6 +217,7 @@ class Runner:
 
     async def _record_end(self, row: Execution, outcome: RunOutcome) -> None:
         def unit(tx: Tx) -> None:
+            machines.hold(tx)
             at = tx.now if outcome.at is None else outcome.at
             service.finish(tx, row.org_id, row, exit_code=outcome.exit_code, error=outcome.error, ended_at=at)
 
@@ -217,7 +225,10 @@ class Runner:
 
     async def _remove(self, cronjob: Cronjob) -> None:
         rows = await self._db.read(partial(_open_of, org_id=cronjob.org_id, cronjob_id=cronjob.id))
-        await asyncio.gather(*(self._stop_run(row.key) for row in rows))
+        mine = [row for row in rows if row.machine_id == self._db.env.machine.id]
+        await asyncio.gather(*(self._stop_run(row.key) for row in mine))
+        if await self._db.read(partial(_runs_elsewhere, org_id=cronjob.org_id, cronjob_id=cronjob.id)):
+            return  # The other machine stops its runs first; a later round removes the cronjob.
         await removal.remove(self._db, self._launcher.releases, self._logs, cronjob)
 
     async def _stop_run(self, key: str) -> None:
@@ -239,25 +250,50 @@ def _read_result(path: Path, *, was_away: bool) -> RunOutcome | None:
         return None
 
 
-@across_organizations("one machine runs the cronjobs of all organizations")
+@across_organizations("a machine runs cronjobs of all organizations")
 def _view(tx: Tx) -> View:
+    mine = tx.env.machine.id
     return View(
-        running=tx.all(tables.RUNNING),
-        queued=tx.all(tables.QUEUED, most=MAX_QUEUED_PER_ROUND),
+        running=[row for row in tx.all(tables.RUNNING) if row.machine_id == mine],
+        queued=tx.all(tables.QUEUED, most=MAX_QUEUED_PER_ROUND, machine_id=mine),
         images=set(tx.all(tables.IMAGES_QUEUED)),
         deleting=tx.all(tables.DELETING),
     )
 
 
+@across_organizations("a machine runs cronjobs of all organizations")
+def _unowned(tx: Tx) -> list[Execution]:
+    """Return running runs from before machines had rows."""
+    unowned = [row for row in tx.all(tables.RUNNING) if row.machine_id == machines.UNOWNED]
+    return unowned if tx.env.machine.id != machines.UNOWNED else []
+
+
+@across_organizations("a machine runs cronjobs of all organizations")
+def _claim(tx: Tx, rows: list[Execution]) -> None:
+    for row in rows:
+        tx.run(tables.PLACE, org_id=row.org_id, id=row.id, machine_id=tx.env.machine.id, now=tx.now)
+
+
 def _begin(tx: Tx, org_id: int, row: Execution, prepared: Prepared) -> bool:
-    """Move a run to running; False where its cronjob is being deleted."""
+    """Move a run to running; False where its cronjob is being deleted, or another machine runs it by now."""
+    machines.hold(tx)
     cronjob = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=row.cronjob_id)
     if cronjob is None or cronjob.status == CronjobStatus.DELETING:
+        return False
+    if service.get_execution(tx, org_id, row.id).machine_id != tx.env.machine.id:
         return False
     artifact = {"of_build": prepared.build_id, "digest": prepared.image_digest}
     tx.run(tables.SET_ARTIFACT, org_id=org_id, id=row.id, now=tx.now, **artifact)
     service.begin(tx, org_id, row, tx.now)
     return True
+
+
+def _runs_elsewhere(tx: Tx, org_id: int, cronjob_id: int) -> bool:
+    """Return whether another machine that answers has a running run of a cronjob."""
+    mine = tx.env.machine.id
+    others = {row.machine_id for row in _open_of(tx, org_id, cronjob_id) if row.status == "running"} - {mine}
+    by_id = machines.by_id(tx) if others else {}
+    return any(each in by_id and not by_id[each].is_gone for each in others)
 
 
 def _open_of(tx: Tx, org_id: int, cronjob_id: int) -> list[Execution]:

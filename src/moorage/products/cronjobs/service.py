@@ -16,6 +16,7 @@ from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import timetable
 from moorage.core.kit.cron import Cron
 from moorage.core.kit.ids import new_uuid
+from moorage.core.machines import placement
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound, bad_field
 from moorage.products.cronjobs import building, tables
@@ -23,6 +24,7 @@ from moorage.products.cronjobs.states import CRONJOB, EXECUTION, CronjobStatus, 
 from moorage.products.cronjobs.tables import KIND, Build, Cronjob, Execution
 
 MAX_ERROR_CHARS = 2_000
+MB_OF_GB = 1024
 # A change of one of these columns starts a build.
 BUILT_FROM = (
     "repository_name", "branch", "language", "base_dir", "build_cmd", "start_cmd", "dockerfile_path",
@@ -279,8 +281,13 @@ def add_execution(tx: Tx, org_id: int, cronjob: Cronjob, scheduled_for: int | No
         completed_at=None,
         created_at=tx.now,
         updated_at=tx.now,
+        machine_id=placement.choose(tx, memory_of(cronjob)),
     )
     return get_execution(tx, org_id, execution_id)
+
+
+def memory_of(cronjob: Cronjob) -> int:
+    return int(cronjob.tier.memory * MB_OF_GB)
 
 
 def get_execution(tx: Tx, org_id: int, execution_id: int) -> Execution:

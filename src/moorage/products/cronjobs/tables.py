@@ -10,6 +10,7 @@ from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.machines.tables import machine
 from moorage.products.projects.deployments.tables import Line
 
 KIND = "cronjob"  # kind of the timetable entries
@@ -101,6 +102,7 @@ execution = table(
     millis("completed_at", nullable=True),
     millis("created_at"),
     millis("updated_at"),
+    Column("machine_id", Id, nullable=False, server_default="0"),  # machine that runs it and has its log
     UniqueConstraint("cronjob_id", "scheduled_for"),
 )
 Index("ix_cronjob_execution_status", execution.c.status)
@@ -191,6 +193,7 @@ class Execution:
     completed_at: int | None
     created_at: int
     updated_at: int
+    machine_id: int
 
     @property
     def key(self) -> str:
@@ -295,8 +298,35 @@ OPEN_OF = Query(
 )
 RUNNING = Query(select(*columns(execution)).where(_e.status == "running").order_by(_e.id), Execution)
 QUEUED = Query(
-    select(*columns(execution)).where(_e.status == "queued").order_by(_e.created_at, _e.id).limit(arg("most", Integer)),
+    select(*columns(execution))
+    .where((_e.status == "queued") & (_e.machine_id == arg("machine_id")))
+    .order_by(_e.created_at, _e.id)
+    .limit(arg("most", Integer)),
     Execution,
+)
+_is_active = _e.machine_id.in_(select(machine.c.id).where(machine.c.status == "active"))
+# Queued runs of machines that do not start them.
+MISPLACED = Query(
+    select(*columns(execution))
+    .where((_e.status == "queued") & ~_is_active)
+    .order_by(_e.id)
+    .limit(arg("most", Integer)),
+    Execution,
+)
+# Runs of machines that are gone since a time.
+LOST = Query(
+    select(*columns(execution)).where(
+        (_e.status == "running") & _e.machine_id.in_(select(machine.c.id).where(machine.c.gone_at < arg("before")))
+    ),
+    Execution,
+)
+PLACE = Command(update(execution).where(_of_execution).values(machine_id=arg("machine_id"), updated_at=arg("now")))
+COUNT_BY_TIER: Query[tuple[int, str, int]] = Query(
+    select(_e.machine_id, _c.instance_type, func.count())
+    .join(cronjob, _c.id == _e.cronjob_id)
+    .where(_e.status.in_(("queued", "running")))
+    .group_by(_e.machine_id, _c.instance_type),
+    lambda machine_id, tier, count: (machine_id, tier, count),
 )
 IMAGES_QUEUED: Query[int] = Query(
     select(_c.id).where(
@@ -319,6 +349,7 @@ OLD_EXECUTIONS = Query(
     .where(
         _e.status.in_(("succeeded", "failed"))
         & ((_ranked.c.rank > arg("kept", Integer)) | (_e.created_at < arg("before")))
+        & ((_e.machine_id == arg("machine_id")) | _e.machine_id.not_in(select(machine.c.id)))
     )
     .order_by(_e.id)
     .limit(arg("most", Integer)),

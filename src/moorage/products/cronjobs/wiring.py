@@ -17,10 +17,12 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.jobs.timetable import Tick
+from moorage.core.machines import placement
+from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
-from moorage.products.cronjobs import building, log_routes, pushes, retention, routes, service, tables
+from moorage.products.cronjobs import building, log_routes, ownership, pushes, retention, routes, service, tables
 from moorage.products.cronjobs.building import Builds
 from moorage.products.cronjobs.launching import Launcher
 from moorage.products.cronjobs.running import Runner
@@ -112,6 +114,8 @@ class Cronjobs(Product):
         hooks.add(PUSHED, "cronjobs", pushes.on_push)
         hooks.add(USES_REPOSITORY, "cronjobs", pushes.uses_repository)
         hooks.add(maintenance.COLLECT, "cronjobs", self.releases.collect)
+        hooks.add(placement.COMMITTED, "cronjobs", ownership.committed_memory)
+        hooks.add(machines.REMOVED, "cronjobs", ownership.forget_machine)
 
     async def adopt(self, duties: Duties) -> None:
         if duties.runs_apps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 
 from moorage.accounts.plans import service as plans
@@ -16,10 +17,12 @@ from moorage.accounts.plans.service import Standing
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx, move
+from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
 from moorage.products.databases import service, tables
+from moorage.products.databases.backups import service as backups
 from moorage.products.databases.servers import FolderGone, Servers, set_server
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
@@ -30,6 +33,7 @@ ROUND_INTERVAL_S = 2.0
 PLAN_CHECK_INTERVAL_S = 60.0
 START_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 MAKES_SPARE = "spare"  # key of the task that makes a spare data folder
+NOT_CREATED = (DatabaseStatus.PENDING, DatabaseStatus.QUEUED)
 DOWN = (DatabaseStatus.STOPPED, DatabaseStatus.FAILED)
 UNPAID = "its tier is not part of the organization's plan; it is started again when it is"
 
@@ -48,6 +52,7 @@ class DatabaseReconciler:
 
     async def adopt(self) -> None:
         """Adopt running servers. Called once, before the first round."""
+        await self._db.write(partial(claim, has_folder=lambda each: self._servers.root(each.id).is_dir()))
         all_servers = await self._db.read(view)
         engine = self._servers.engine
         await engine.adopt({server.key: server.token for _, servers in all_servers for server in servers})
@@ -117,12 +122,26 @@ class DatabaseReconciler:
             await self._db.write(partial(_count_restart, org_id=database.org_id, server=server, seen=seen))
 
 
-@across_organizations("one machine runs everybody's databases")
+@across_organizations("a machine runs databases of all organizations")
 def view(tx: Tx) -> View:
-    grouped = defaultdict(list)
-    for server in tx.all(tables.EVERY_SERVER):
+    """Return the databases of this machine with their servers."""
+    grouped, mine = defaultdict(list), tx.env.machine.id
+    for server in tx.all(tables.SERVERS_OF_MACHINE, machine_id=mine):
         grouped[server.database_id].append(server)
-    return [(database, grouped[database.id]) for database in tx.all(tables.EVERY)]
+    return [(database, grouped[database.id]) for database in tx.all(tables.OF_MACHINE, machine_id=mine)]
+
+
+@across_organizations("a machine runs databases of all organizations")
+def claim(tx: Tx, has_folder: Callable[[Database], bool]) -> None:
+    """Become the owner of databases from before machines had rows, if their data is in this data folder."""
+    mine = tx.env.machine.id
+    for database in tx.all(tables.OF_MACHINE, machine_id=machines.UNOWNED) if mine else ():
+        if tx.dialect == "sqlite" or database.status in NOT_CREATED or has_folder(database):
+            of = {"org_id": database.org_id, "machine_id": mine}
+            tx.run(tables.CLAIM, id=database.id, **of)
+            tx.run(tables.CLAIM_SERVERS, database_id=database.id, **of)
+            for key in (service.key_of(database.id), backups.job_key(database)):
+                tx.run(tables.CLAIM_JOBS, key=key, machine_id=mine)
 
 
 def _software_of(databases: View) -> set[str]:

@@ -16,7 +16,7 @@ from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
 from moorage.core.http.waiting import Progress
-from moorage.products.databases import service, urls
+from moorage.products.databases import ownership, service, urls
 from moorage.products.databases.schemas import (
     ChangeTierInput,
     CreateDatabaseInput,
@@ -46,6 +46,7 @@ def make_router(db: Store, servers: Servers) -> Router:
 
 
 def detail(tx: Tx, org_id: int, database: Database) -> DatabaseDetail:
+    (database,) = ownership.shown(tx, org_id, database)
     return DatabaseDetail.of(database, tx.env.settings)
 
 
@@ -71,7 +72,8 @@ def _add_reads(router: Router, db: Store) -> None:
     def list_databases(tx: Tx, caller: Caller, query: PageQuery) -> Page[DatabaseListItem]:
         """List the organization's databases, newest first."""
         databases = service.page(tx, caller.org_id, skip=query.offset, most=query.page_size)
-        return Page([DatabaseListItem.of(each) for each in databases], service.count(tx, caller.org_id))
+        shown = ownership.shown(tx, caller.org_id, *databases)
+        return Page([DatabaseListItem.of(each) for each in shown], service.count(tx, caller.org_id))
 
     @router.get("/databases/{name}", point=True)
     def read_database(tx: Tx, caller: Caller, name: str) -> DatabaseDetail:

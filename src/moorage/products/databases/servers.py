@@ -362,7 +362,8 @@ def primary_of(tx: Tx, org_id: int, database_id: int) -> Server | None:
 
 
 def add_server(tx: Tx, org_id: int, database_id: int, role: str, folder: str, port: int) -> Server:
-    """Add the row of a server; the caller creates its folder."""
+    """Add the row of a server on the machine of its database; the caller creates its folder."""
+    database = tx.find(tables.FIND_BY_ID, org_id=org_id, id=database_id)
     server_id = tx.one(
         tables.ADD_SERVER,
         org_id=org_id,
@@ -381,6 +382,7 @@ def add_server(tx: Tx, org_id: int, database_id: int, role: str, folder: str, po
         seen_at=None,
         created_at=tx.now,
         updated_at=tx.now,
+        machine_id=database.machine_id if database is not None else tx.env.machine.id,
     )
     return get_server(tx, org_id, server_id)
 

@@ -21,6 +21,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import Lane
+from moorage.core.machines import placement
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, IllegalMove, NotFound, QuotaExceeded, bad_field
 from moorage.products.databases import linking, tables
@@ -32,6 +33,7 @@ from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 
 PORTS = range(13_000, 20_000)  # below the ports of apps and the kernel's ephemeral ports
 GB = 2**30
+MB_OF_GB = 1024
 PASSWORD_CHARS = string.ascii_letters + string.digits
 PASSWORD_LENGTH = 32
 BACKUP_CRON = "0 3 * * *"
@@ -172,11 +174,12 @@ def create(
     audit.record(
         tx, org_id, actor, "database.created", target_of(database), type=new.type, version=new.version, tier=tier.key
     )
-    jobs.add(tx, CreateDatabase(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
+    add_job(tx, org_id, database, CreateDatabase(org_id, database.id))
     return database
 
 
 def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
+    tier = tiers.find_tier(new.instance_type)
     values: dict[str, Any] = dict.fromkeys(
         ("secret_name", "engine_version", "engine_exact", "engine_note", "status_reason", "running_since",
          "verified_at", "deleted_at", "project_id")
@@ -204,6 +207,7 @@ def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
         "disk_bytes": 0,
         "created_at": tx.now,
         "updated_at": tx.now,
+        "machine_id": placement.choose(tx, int(tier.memory * MB_OF_GB) if tier is not None else 0),
     }
     try:
         with tx.savepoint():
@@ -263,9 +267,7 @@ def change_tier(
     audit.record(
         tx, org_id, actor, "database.tier_changed", target_of(database), before=database.instance_type, after=after
     )
-    jobs.add(
-        tx, ChangeTier(org_id, database.id, database.instance_type, after), key=key_of(database.id), lane=Lane.SERVERS
-    )
+    add_job(tx, org_id, database, ChangeTier(org_id, database.id, database.instance_type, after))
     return get_by_id(tx, org_id, database.id)
 
 
@@ -285,7 +287,7 @@ def rotate_password(tx: Tx, org_id: int, actor: Actor, name: str) -> Database:
     begin_update(tx, org_id, database)
     vault.put(tx, org_id, database.resource, NEXT_PASSWORD, new_password())
     audit.record(tx, org_id, actor, "database.password_rotated", target_of(database))
-    jobs.add(tx, RotatePassword(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
+    add_job(tx, org_id, database, RotatePassword(org_id, database.id))
     return get_by_id(tx, org_id, database.id)
 
 
@@ -309,7 +311,7 @@ def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> None:
 
 def begin_delete(tx: Tx, org_id: int, database: Database) -> None:
     move(tx, DATABASE, database, to=DatabaseStatus.DELETING)
-    jobs.add(tx, DeleteDatabase(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
+    add_job(tx, org_id, database, DeleteDatabase(org_id, database.id))
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
@@ -317,6 +319,19 @@ def delete_all(tx: Tx, org_id: int) -> None:
     for database in tx.all(tables.ALL_OF, org_id=org_id):
         if database.status != DatabaseStatus.DELETING:
             begin_delete(tx, org_id, database)
+
+
+def add_job(
+    tx: Tx,
+    org_id: int,
+    database: Database,
+    job: msgspec.Struct,
+    *,
+    lane: Lane = Lane.SERVERS,
+    key: str | None = None,
+) -> None:
+    """Add a job of a database, which runs on the machine with its data."""
+    jobs.add(tx, job, key=key or key_of(database.id), lane=lane, machine_id=database.machine_id)
 
 
 def key_of(database_id: int) -> str:

@@ -23,6 +23,7 @@ from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
+from moorage.core.jobs.tables import job
 
 database = table(
     "database",
@@ -58,6 +59,7 @@ database = table(
     millis("deleted_at", nullable=True),  # when it moved to the trash
     millis("created_at"),
     millis("updated_at"),
+    Column("machine_id", Id, nullable=False, server_default="0"),  # machine with its folder, servers and jobs
 )
 partial_index(
     "uq_database_org_id_name",
@@ -86,6 +88,7 @@ server = table(
     millis("seen_at", nullable=True),  # time of the last measurement
     millis("created_at"),
     millis("updated_at"),
+    Column("machine_id", Id, nullable=False, server_default="0"),  # machine that runs it
 )
 Index("ix_database_server_database_id", server.c.database_id)
 
@@ -178,6 +181,7 @@ class Database:
     deleted_at: int | None
     created_at: int
     updated_at: int
+    machine_id: int
 
     @property
     def engine(self) -> str:
@@ -219,6 +223,7 @@ class Server:
     seen_at: int | None
     created_at: int
     updated_at: int
+    machine_id: int
 
     @property
     def key(self) -> str:
@@ -247,7 +252,7 @@ class Backup:
     updated_at: int
 
 
-_d, _s, _b = database.c, server.c, backup.c
+_d, _s, _b, _j = database.c, server.c, backup.c, job.c
 _this = (_d.org_id == arg("org_id")) & (_d.id == arg("id"))
 _live = _d.deleted_at.is_(None)
 _of_database = (_s.org_id == arg("org_id")) & (_s.database_id == arg("database_id"))
@@ -278,6 +283,10 @@ OF_PROJECT = Query(
 )
 ALL_OF = Query(select(*columns(database)).where((_d.org_id == arg("org_id")) & _live), Database)
 EVERY = Query(select(*columns(database)).order_by(_d.id), Database)
+OF_MACHINE = Query(select(*columns(database)).where(_d.machine_id == arg("machine_id")).order_by(_d.id), Database)
+ELSEWHERE = Query(
+    select(*columns(database)).where((_d.machine_id != arg("machine_id")) & _live & (_d.status == "running")), Database
+)
 WITH_PLANS: Query[tuple[Database, str, bool]] = Query(
     select(*columns(database), organization.c.plan, organization.c.card_verified)
     .join(organization, organization.c.id == _d.org_id)
@@ -285,7 +294,10 @@ WITH_PLANS: Query[tuple[Database, str, bool]] = Query(
     .order_by(_d.id),
     lambda *row: (Database(*row[:-2]), row[-2], row[-1]),
 )
-IN_TRASH = Query(select(*columns(database)).where(_d.deleted_at.is_not(None)).order_by(_d.id), Database)
+IN_TRASH = Query(
+    select(*columns(database)).where(_d.deleted_at.is_not(None) & (_d.machine_id == arg("machine_id"))).order_by(_d.id),
+    Database,
+)
 PORTS: Query[int] = Query(select(_d.port).union(select(_s.port)), scalar)
 ADD: Query[int] = Query(insert(database).returning(_d.id), scalar, sets=sets_of(database))
 DELETE = Command(delete(database).where(_this))
@@ -303,7 +315,14 @@ SET = {
 SERVERS_OF = Query(select(*columns(server)).where(_of_database).order_by(_s.id), Server)
 _this_server = (_s.org_id == arg("org_id")) & (_s.id == arg("id"))
 FIND_SERVER = Query(select(*columns(server)).where(_this_server), Server)
-EVERY_SERVER = Query(select(*columns(server)).order_by(_s.id), Server)
+SERVERS_OF_MACHINE = Query(select(*columns(server)).where(_s.machine_id == arg("machine_id")).order_by(_s.id), Server)
+CLAIM = Command(update(database).where(_this & (_d.machine_id == 0)).values(machine_id=arg("machine_id")))
+CLAIM_SERVERS = Command(update(server).where(_of_database & (_s.machine_id == 0)).values(machine_id=arg("machine_id")))
+CLAIM_JOBS = Command(
+    update(job)
+    .where((_j.key == arg("key")) & (_j.machine_id.is_(None) | (_j.machine_id == 0)) & (_j.status == "queued"))
+    .values(machine_id=arg("machine_id"))
+)
 ADD_SERVER: Query[int] = Query(insert(server).returning(_s.id), scalar, sets=sets_of(server))
 DELETE_SERVER = Command(delete(server).where(_this_server))
 SET_SERVER = {

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
-from moorage.core.jobs import Lane
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.vault import service as vault
@@ -101,9 +99,9 @@ class Trash:
         handlers.add(UndeleteDatabase, self.undelete)
 
 
-@across_organizations("the operator's trash is everybody's")
+@across_organizations("a machine has the trash of all organizations")
 def _in_trash(tx: Tx) -> list[Database]:
-    return tx.all(tables.IN_TRASH)
+    return tx.all(tables.IN_TRASH, machine_id=tx.env.machine.id)
 
 
 def undelete(tx: Tx, org_id: int, database_id: int) -> Database:
@@ -117,5 +115,5 @@ def undelete(tx: Tx, org_id: int, database_id: int) -> Database:
         raise NotFound("The database has never run, so the trash has no data of it")
     service.set_column(tx, org_id, database, "deleted_at", None)
     move(tx, DATABASE, database, to=DatabaseStatus.STOPPED, status_reason="it comes back from the trash")
-    jobs.add(tx, UndeleteDatabase(org_id, database.id), key=service.key_of(database.id), lane=Lane.SERVERS)
+    service.add_job(tx, org_id, database, UndeleteDatabase(org_id, database.id))
     return service.get_by_id(tx, org_id, database.id)

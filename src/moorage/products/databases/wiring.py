@@ -15,11 +15,13 @@ from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.jobs import Lane, timetable
+from moorage.core.machines import placement
+from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.apps import launching
-from moorage.products.databases import lifecycle, linking, routes, service
+from moorage.products.databases import lifecycle, linking, ownership, routes, service
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import restoring
 from moorage.products.databases.backups import routes as backup_routes
@@ -128,7 +130,7 @@ class Databases(Product):
         self.trash.on_purge += [backups.remove_all, metrics.remove_of_database]
         lifecycle.register(handlers, self.lifecycle)
         self.trash.register(handlers)
-        handlers.maintain(TRASH, TRASH_CRON, EmptyTrash(), empty_trash, lane=Lane.BACKUPS)
+        handlers.maintain(TRASH, TRASH_CRON, EmptyTrash(), empty_trash, lane=Lane.BACKUPS, on_each_machine=True)
         backup_jobs.register(handlers, self.backups)
         retention.register(handlers)
         handlers.listen(OrganizationDeleted, _delete_databases)
@@ -136,6 +138,8 @@ class Databases(Product):
         hooks.add(plans.COUNT, "databases", service.count)
         hooks.add(launching.EGRESS, "databases", linking.egress_rules)
         hooks.add(projects.REMOVE, "databases", linking.leave_project)
+        hooks.add(placement.COMMITTED, "databases", ownership.committed_memory)
+        hooks.add(machines.STATEFUL, "databases", ownership.describe_held)
 
     async def adopt(self, duties: Duties) -> None:
         # Before any job: a job must not start a second process of a server that runs already.

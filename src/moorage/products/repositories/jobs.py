@@ -28,7 +28,7 @@ class SweepRepositories(msgspec.Struct, frozen=True, tag="repositories.sweep"):
 
 def register(handlers: Handlers, github: GithubEvents) -> None:
     handlers.add(RemoveRepositories, remove)
-    handlers.maintain(KIND, CRON, SweepRepositories(), sweep)
+    handlers.maintain(KIND, CRON, SweepRepositories(), sweep, on_each_machine=True)
     handlers.listen(OrganizationDeleted, delete_repositories)
     github.listen("installation", on_installation)
 
@@ -56,5 +56,6 @@ async def sweep(run: Run, _: SweepRepositories) -> None:
 @across_organizations("the sweep covers all organizations")
 def _forget_unused(tx: Tx, repository_id: int) -> bool:
     """Delete the row of a repository without a recent push; return whether it is gone."""
-    tx.run(tables.DELETE_UNUSED, id=repository_id, before=tx.trusted_now - STALE_S * SECOND_MS)
+    before = tx.trusted_now - STALE_S * SECOND_MS
+    tx.run(tables.DELETE_UNUSED, id=repository_id, before=before, machine_id=tx.env.machine.id)
     return tx.find(tables.IS_THERE, id=repository_id) is None

@@ -8,6 +8,7 @@ push. Other organizations get the same answer for a foreign, a forbidden and a m
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -126,14 +127,17 @@ def finish_push(
 
 def delete_all(tx: Tx, org_id: int) -> None:
     """Delete an organization's repositories; a job deletes their folders."""
-    ids = tx.all(tables.IDS_OF, org_id=org_id)
+    ids_of = defaultdict(list)
+    for repository_id, machine_id in tx.all(tables.MACHINES_OF, org_id=org_id):
+        ids_of[machine_id].append(repository_id)
     for owner in tx.all(tables.OWNERS_OF, org_id=org_id):
         freed_names.reserve(tx, org_id, NameKind.OWNER, owner)
     tx.run(tables.RELEASE_INSTALLATIONS, org_id=org_id, now=tx.now)
     tx.run(tables.DELETE_BINDINGS_OF, org_id=org_id)
-    if ids:
-        tx.run(tables.DELETE_OF, org_id=org_id)
-        jobs.add(tx, RemoveRepositories(tuple(ids)), key=f"repositories:{org_id}")
+    tx.run(tables.DELETE_OF, org_id=org_id)
+    for machine_id, ids in ids_of.items():
+        key = f"repositories:{org_id}:{machine_id}"
+        jobs.add(tx, RemoveRepositories(tuple(ids)), key=key, machine_id=machine_id or None)
 
 
 def find_hint(tx: Tx, org_id: int, name: Name) -> str | None:
@@ -188,4 +192,5 @@ def _add(tx: Tx, org_id: int, name: Name) -> int | None:
         default_branch=FIRST_BRANCH,
         created_at=tx.now,
         updated_at=tx.now,
+        machine_id=tx.env.machine.id,
     )

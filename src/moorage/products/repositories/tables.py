@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, UniqueConstraint, delete, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.repositories.names import Name
 
@@ -22,6 +22,7 @@ repository = table(
     text("default_branch"),
     millis("created_at"),
     millis("updated_at"),  # start or end of the last push
+    Column("machine_id", Id, nullable=False, server_default="0"),  # machine with its folder
     UniqueConstraint("owner_key", "name_key"),
 )
 
@@ -76,6 +77,7 @@ class Repository:
     default_branch: str
     created_at: int
     updated_at: int
+    machine_id: int
 
     @property
     def full_name(self) -> Name:
@@ -123,7 +125,6 @@ TOUCH = Command(update(repository).where(_this).values(updated_at=arg("now")))
 FINISH = Command(
     update(repository).where(_this).values(size_bytes=arg("size"), default_branch=arg("branch"), updated_at=arg("now"))
 )
-IDS_OF: Query[int] = Query(select(_r.id).where(_r.org_id == arg("org_id")).order_by(_r.id), scalar)
 OWNERS_OF: Query[str] = Query(select(_r.owner_key).where(_r.org_id == arg("org_id")).distinct(), scalar)
 NEWEST_OF = Query(
     select(*columns(repository)).where(_r.org_id == arg("org_id")).order_by(_r.id.desc()).limit(arg("most")), Repository
@@ -131,8 +132,22 @@ NEWEST_OF = Query(
 DELETE_OF = Command(delete(repository).where(_r.org_id == arg("org_id")))
 PAGE = Query(select(*columns(repository)).where(_r.id > arg("after")).order_by(_r.id).limit(arg("most")), Repository)
 IS_THERE: Query[int] = Query(select(_r.id).where(_r.id == arg("id")), scalar)
+UNOWNED: Query[int] = Query(select(_r.id).where(_r.machine_id == 0).order_by(_r.id), scalar)
+CLAIM = Command(
+    update(repository).where((_r.id == arg("id")) & (_r.machine_id == 0)).values(machine_id=arg("machine_id"))
+)
+MACHINES_OF: Query[tuple[int, int]] = Query(
+    select(_r.id, _r.machine_id).where(_r.org_id == arg("org_id")).order_by(_r.id), pair
+)
+NAMES_OF_MACHINE: Query[tuple[str, str]] = Query(
+    select(_r.owner, _r.name).where(_r.machine_id == arg("machine_id")).order_by(_r.id), pair
+)
 # Checks the time again, because a push may have begun since the row was read.
-DELETE_UNUSED = Command(delete(repository).where((_r.id == arg("id")) & (_r.updated_at <= arg("before"))))
+DELETE_UNUSED = Command(
+    delete(repository).where(
+        (_r.id == arg("id")) & (_r.machine_id == arg("machine_id")) & (_r.updated_at <= arg("before"))
+    )
+)
 
 ADD_INSTALLATION: Query[int] = Query(
     insert_or_ignore(github_installation),

@@ -133,7 +133,7 @@ class Archiver:
 
 @across_organizations("one machine archives the logs of everybody's servers")
 def _archiving(tx: Tx) -> list[Database]:
-    return tx.all(backup_tables.ARCHIVING)
+    return [each for each in tx.all(backup_tables.ARCHIVING) if each.machine_id == tx.env.machine.id]
 
 
 def _add_wal_file(tx: Tx, org_id: int, database: Database, name: str, stored: Artifact) -> None:

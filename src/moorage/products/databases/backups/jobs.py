@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.core import jobs
 from moorage.core.artifacts.objects import ArtifactDamaged, ArtifactsUnavailable
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.scope import across_organizations
@@ -183,7 +182,7 @@ def register(handlers: Handlers, backup_jobs: BackupJobs) -> None:
     handlers.add(FollowPolicy, backup_jobs.archiver.follow_policy, on_failure=archiving.give_up)
     handlers.add(RunRestoreTest, backup_jobs.test_restore)
     handlers.maintain(RESTORE_TESTS, "23 4 * * *", PlanRestoreTests(), plan_restore_tests, lane=Lane.BACKUPS)
-    handlers.maintain(SWEEP, "51 * * * *", SweepBackups(), sweep, lane=Lane.BACKUPS)
+    handlers.maintain(SWEEP, "51 * * * *", SweepBackups(), sweep, lane=Lane.BACKUPS, on_each_machine=True)
     handlers.ticks[backups.KIND] = _on_backup_tick
 
 
@@ -206,7 +205,7 @@ def plan_restore_tests(tx: Tx, _: PlanRestoreTests) -> None:
         ]
         if database.status == DatabaseStatus.RUNNING and completed and completed[0].verified_at is None:
             job = RunRestoreTest(database.org_id, database.id, completed[0].id)
-            jobs.add(tx, job, key=backups.job_key(database), lane=Lane.BACKUPS)
+            service.add_job(tx, database.org_id, database, job, key=backups.job_key(database), lane=Lane.BACKUPS)
 
 
 async def remove_superseded(run: Run, servers: Servers) -> None:
@@ -223,9 +222,9 @@ async def remove_superseded(run: Run, servers: Servers) -> None:
             await asyncio.to_thread(folders.remove, leftover)
 
 
-@across_organizations("one machine has the folders of everybody's databases")
+@across_organizations("a machine has the folders of databases of all organizations")
 def _all_databases(tx: Tx) -> list[Database]:
-    return tx.all(tables.EVERY)
+    return tx.all(tables.OF_MACHINE, machine_id=tx.env.machine.id)
 
 
 def superseded_before(root: Path, before: int) -> list[Path]:

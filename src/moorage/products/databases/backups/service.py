@@ -15,7 +15,6 @@ import msgspec
 
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
-from moorage.core import jobs
 from moorage.core.artifacts import service as artifacts
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor
@@ -115,7 +114,7 @@ def change_policy(tx: Tx, org_id: int, actor: Actor, standing: Standing, name: s
     audit.record(tx, org_id, actor, "database.backups_changed", service.target_of(after), **values)
     if is_archiving(before) != is_archiving(after):
         service.begin_update(tx, org_id, after)
-        jobs.add(tx, FollowPolicy(org_id, after.id), key=service.key_of(after.id), lane=Lane.SERVERS)
+        service.add_job(tx, org_id, after, FollowPolicy(org_id, after.id))
     return service.get_by_id(tx, org_id, after.id)
 
 
@@ -192,7 +191,8 @@ def on_tick(tx: Tx, org_id: int, database_id: int) -> None:
 def request(tx: Tx, org_id: int, database: Database, cause: str) -> Backup:
     """Add a backup and the job that creates it."""
     backup = add(tx, org_id, database, cause, database.backup_method)
-    jobs.add(tx, MakeBackup(org_id, database.id, backup.id), key=job_key(database), lane=Lane.BACKUPS)
+    job = MakeBackup(org_id, database.id, backup.id)
+    service.add_job(tx, org_id, database, job, key=job_key(database), lane=Lane.BACKUPS)
     return backup
 
 
@@ -387,7 +387,7 @@ def restore(
         tx, org_id, actor, "database.restore_requested", service.target_of(database), backup=backup.name, to=target_ms
     )
     job = RestoreDatabase(org_id, database.id, backup.id, target_ms)
-    jobs.add(tx, job, key=service.key_of(database.id), lane=Lane.BACKUPS)
+    service.add_job(tx, org_id, database, job, lane=Lane.BACKUPS)
 
 
 def _backup_for(tx: Tx, org_id: int, database: Database, backup: Backup, target_ms: int) -> Backup:

@@ -97,7 +97,8 @@ def running(tx: Tx) -> list[tuple[Database, list[Server]]]:
     by_database: dict[int, list[Server]] = {}
     for each in tx.all(tables.SERVERS_OF_RUNNING):
         by_database.setdefault(each.database_id, []).append(each)
-    return [(database, by_database.get(database.id, [])) for database in tx.all(tables.RUNNING)]
+    mine = [database for database in tx.all(tables.RUNNING) if database.machine_id == tx.env.machine.id]
+    return [(database, by_database.get(database.id, [])) for database in mine]
 
 
 @across_organizations("one machine runs everybody's databases")

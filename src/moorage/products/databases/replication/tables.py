@@ -49,7 +49,7 @@ class Pair:
 
 @across_organizations("one machine runs everybody's databases")
 def running_pairs(tx: Tx) -> list[Database]:
-    return tx.all(_RUNNING_PAIRS)
+    return [each for each in tx.all(_RUNNING_PAIRS) if each.machine_id == tx.env.machine.id]
 
 
 def read_pair(tx: Tx, org_id: int, database_id: int) -> Pair | None:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0020"
-down_revision = "0018"
+down_revision = "0019"
 
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,0 +1,1 @@
+"""Machines that share a store, and which of them owns what."""
