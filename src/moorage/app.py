@@ -9,6 +9,7 @@ from typing import Any
 
 import moorage
 from moorage.accounts.identity.wiring import Identity
+from moorage.accounts.operator import machines as operator_machines
 from moorage.accounts.operator.wiring import Operator
 from moorage.accounts.webhooks.wiring import Webhooks
 from moorage.console.files import ASSETS_PREFIX, ConsoleFiles
@@ -42,6 +43,7 @@ from moorage.products.rules.wiring import Rules
 from moorage.products.schedules.jobs import on_scheduled
 from moorage.products.schedules.wiring import Schedules
 from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.machines.wiring import Machines
 
 # Order of the resources in the documentation of the API: as a new user needs them.
 API_ORDER = (
@@ -54,6 +56,7 @@ API_ORDER = (
 class Products:
     """All products, in the order in which they start."""
 
+    machines: Machines
     identity: Identity
     registries: Registries
     functions: Functions
@@ -118,8 +121,11 @@ def build(
     """
     artifacts, settings = ArtifactStore(db), db.env.settings
     functions = Functions.make(db, telemetry, artifacts, installer, sandbox_state, on_scheduled)
-    gateway = Gateway.make(db, telemetry, artifacts, is_here=has_gateway)
-    products = _make_products(db, telemetry, functions, gateway, artifacts, sandbox_state() == "on", runs_apps)
+    machines = Machines.make(db, telemetry)
+    gateway = Gateway.make(db, telemetry, artifacts, machines.links.local_address, is_here=has_gateway)
+    products = _make_products(
+        db, telemetry, machines, functions, gateway, artifacts, sandbox_state() == "on", runs_apps
+    )
     # The document is made on first use: it takes longer than all the rest, and few processes need it.
     describe = cache(
         lambda: openapi.document(
@@ -149,6 +155,7 @@ def routes_of(groups: Iterable[RouteGroup]) -> tuple[Route, ...]:
 def _make_products(
     db: Database,
     telemetry: Telemetry,
+    machines: Machines,
     functions: Functions,
     gateway: Gateway,
     artifacts: ArtifactStore,
@@ -157,10 +164,13 @@ def _make_products(
 ) -> Products:
     run, mailer, webhooks = db.env.settings.folder("run"), Mailer(db.env.settings), Webhooks(db)
     identity, registries = Identity.make(db, mailer), Registries(db)
-    apps = Apps.make(db, telemetry, artifacts, LocalReplicas(run), gateway, is_sandboxed)
+    apps = Apps.make(db, telemetry, artifacts, LocalReplicas(run), gateway, machines.links, is_sandboxed)
+    machines.membership.on_change.append(apps.reconciler.wake)
+    machines.membership.measure = lambda: operator_machines.measure(db.env.settings)
     projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
     return Products(
+        machines=machines,
         identity=identity,
         registries=registries,
         functions=functions,
@@ -171,7 +181,9 @@ def _make_products(
         analytics=Analytics.make(db, telemetry, domains.find_owner, apps.request_counter),
         repositories=Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes),
         apps=apps,
-        databases=Databases.make(db, telemetry, artifacts, LocalReplicas(run, "databases"), is_sandboxed),
+        databases=Databases.make(
+            db, telemetry, artifacts, LocalReplicas(run, "databases"), machines.links, is_sandboxed
+        ),
         cronjobs=Cronjobs.make(
             db,
             telemetry,

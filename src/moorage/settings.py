@@ -136,6 +136,15 @@ class Settings(Validated):
     )
     snapshots_to_keep: int = Field(7, ge=1, le=365, description="Number of nightly database snapshots to keep.")
 
+    # Several machines on one PostgreSQL.
+    machine_name: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,63}$", description="Name. Default: the host's.")
+    machine_address: str = Field(
+        "",
+        description="`host:port` at which other machines reach this one. Default: the "
+        "host, or else the address that reaches PostgreSQL, and any port.",
+    )
+    machine_labels: tuple[str, ...] = Field((), description="Labels, `key=value`, comma-separated.")
+
     # Users' code.
     engine: Engine = Field(
         Engine.LOCAL, description="`local`. `docker` and `kubernetes` are reserved names, and are refused."
@@ -300,6 +309,7 @@ class Settings(Validated):
         "sandbox_allow",
         "sandbox_block",
         "registry_mirrors",
+        "machine_labels",
         mode="before",
     )
     @classmethod

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.jobs", "core.http", "core.vault", "core.mail"),
     ("core.worker", "core.reconciler", "core.audit", "core.artifacts", "accounts.plans"),
     ("core.product",),
-    ("core.maintenance", "runtime.edge", "runtime.builds", "runtime.images"),
+    ("core.maintenance", "runtime.edge", "runtime.builds", "runtime.images", "runtime.machines"),
     ("accounts.identity",),
     ("accounts.operator",),
     ("products.functions", "products.registries"),

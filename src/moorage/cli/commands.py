@@ -64,6 +64,7 @@ OPERATED = (
     ("up", "operate.up", "Start the whole platform in the foreground; Ctrl-C stops it."),
     ("doctor", "operate.system", "Check this machine for the platform's requirements, with a fix for each gap."),
     ("admin", "operate.admin", "Operator commands: they need a running platform."),
+    ("machines", "operate.machines", "Machines of the platform: list, drain and remove them."),
     ("engines", "operate.engines", "Database software of this machine."),
     ("backup", "operate.system", "Back up the store, artifacts, databases and keys to one file."),
     ("restore", "operate.system", "Restore a backup after a complete check; the platform must be stopped."),

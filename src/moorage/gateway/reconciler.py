@@ -6,7 +6,8 @@ A change of a host's routes requests a pass and waits for it; concurrent request
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
@@ -45,13 +46,20 @@ class Hosts:
 
 class GatewayReconciler:
     def __init__(
-        self, db: Database, routes: Routes, releases: Unpacked, artifacts: ArtifactStore, telemetry: Telemetry
+        self,
+        db: Database,
+        routes: Routes,
+        releases: Unpacked,
+        artifacts: ArtifactStore,
+        telemetry: Telemetry,
+        local_address: Callable[[str], str] = str,
     ) -> None:
         self._db = db
         self._routes = routes
         self._releases = releases
         self._artifacts = artifacts
         self._telemetry = telemetry
+        self._local_address = local_address  # of a replica, also on another machine
         self._turn = asyncio.Lock()
         self._requested = 0
         self._completed = 0
@@ -89,7 +97,7 @@ class GatewayReconciler:
             folders[host] = folder
         return Wanted(
             sites=folders,
-            apps=hosts.apps,
+            apps={host: self._localize(route) for host, route in hosts.apps.items()},
             disabled=frozenset(hosts.disabled),
             building=frozenset(hosts.building),
             unpublished=frozenset(hosts.unpublished),
@@ -97,6 +105,9 @@ class GatewayReconciler:
             rules=hosts.rules,
             logged=frozenset(hosts.logged),
         )
+
+    def _localize(self, route: AppRoute) -> AppRoute:
+        return replace(route, addresses=tuple(map(self._local_address, route.addresses)))
 
 
 @across_organizations("one gateway serves all organizations")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,11 +46,22 @@ class Gateway(Product):
     _may_route: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
-    def make(cls, db: Database, telemetry: Telemetry, artifacts: ArtifactStore, *, is_here: bool) -> Gateway:
-        """Make the wiring; `is_here` says whether the gateway runs on this machine."""
+    def make(
+        cls,
+        db: Database,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        local_address: Callable[[str], str],
+        *,
+        is_here: bool,
+    ) -> Gateway:
+        """Make the wiring; `is_here` says whether the gateway runs on this machine.
+
+        `local_address` returns an address on this machine for a replica on another one.
+        """
         settings = db.env.settings
         releases = make_releases(settings)
-        reconciler = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry)
+        reconciler = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry, local_address)
         gateway = cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here)
         gateway._may_route.set()
         return gateway

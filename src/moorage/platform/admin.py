@@ -23,6 +23,7 @@ from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Sessions
 from moorage.accounts.identity.users import User
+from moorage.accounts.operator import machines
 from moorage.core.audit import service as audit
 from moorage.core.db import snapshots
 from moorage.core.db.store import Database
@@ -96,6 +97,9 @@ class AdminServer:
             "stop-database": self._write(lambda tx, arguments: databases.stop(tx, arguments["id"])),
             "start-database": self._write(lambda tx, arguments: databases.start(tx, arguments["id"])),
             "undelete-database": self._write(lambda tx, arguments: databases.undelete(tx, arguments["id"])),
+            "machines": self._write(lambda tx, arguments: [_machine(each) for each in machines.list_all(tx)]),
+            "drain-machine": self._write(_drain_machine),
+            "remove-machine": self._write(lambda tx, arguments: machines.remove(tx, arguments["name"])),
             "github-claims": self._write(lambda tx, arguments: bindings.list_claims(tx)),
             "session": self._session,
             "rotate-keys": self._rotate,
@@ -191,6 +195,29 @@ def _create_user(tx: Tx, arguments: dict[str, Any]) -> dict[str, Any]:
 def _set_plan(tx: Tx, arguments: dict[str, Any]) -> str:
     plan = arguments["plan"]
     return operator.set_plan(tx, operator.get_org(tx, arguments["org"]).id, plan)
+
+
+def _machine(seen: machines.SeenMachine) -> dict[str, Any]:
+    row = seen.row
+    return {
+        "name": seen.facts.name,
+        "status": seen.status,
+        "isThis": seen.is_this,
+        "address": row.address if row is not None else None,
+        "labels": json.loads(row.labels) if row is not None else {},
+        "cpuCount": seen.facts.cpu_count,
+        "memoryMb": seen.facts.memory_bytes // 2**20,
+        "load": round(seen.facts.load[0], 2),
+        "heartbeatAgeMs": seen.age_ms,
+        "resources": dict(seen.resources),
+        "movable": seen.movable,
+        "hasTarget": seen.has_target,
+        "stateful": list(seen.stateful),
+    }
+
+
+def _drain_machine(tx: Tx, arguments: dict[str, Any]) -> dict[str, Any]:
+    return _machine(machines.set_draining(tx, arguments["name"], draining=not arguments.get("undo")))
 
 
 def _token(tx: Tx, arguments: dict[str, Any]) -> str:

@@ -115,6 +115,7 @@ class Control:
 
     async def _start(self) -> None:
         self._part(self.clock_watch.run())
+        await self.app.products.machines.join(self.duties)
         await asyncio.to_thread(install_cache.remove_former, self.settings)
         # Before the API serves: all temporary files belong to an earlier process then.
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)

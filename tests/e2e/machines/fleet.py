@@ -7,6 +7,9 @@ import json
 import os
 import secrets
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +20,7 @@ from tests.core.artifacts.s3_server import S3Server, running_s3
 from tests.e2e.apps_life_support import Apps, Shim, end_shims, shims_of, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import is_alive
+from tests.platform.running import clean_environment
 from tests.postgres_server import PostgresServer, running_postgres
 
 BUILT_S = 120.0
@@ -36,7 +40,7 @@ class Fleet:
         """Start a machine; at the end, also its apps and runs, which outlive the platform."""
         data = self.folder / name
         try:
-            with started_apps(data, None, **self.settings, **settings) as apps:
+            with started_apps(data, None, machine_name=name, **self.settings, **settings) as apps:
                 yield apps
         finally:
             end_shims(data)
@@ -116,3 +120,42 @@ def make_cronjob(apps: Apps, name: str, repository: str, seconds: float, **field
 def runs(apps: Apps, name: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = apps.call("GET", f"/v1/cronjobs/{name}/executions")["items"]
     return items
+
+
+class Visitor:
+    """Requests an app through one machine's gateway, again and again, in a thread of its own."""
+
+    def __init__(self, apps: Apps, name: str, pause_s: float = 0.05) -> None:
+        self.count = 0
+        self.failures: list[str] = []
+        self._apps, self._name, self._pause_s = apps, name, pause_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Visitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._pause_s):
+            self.count += 1
+            try:
+                status = self._apps.visit(self._name, "/who").status
+            except OSError as error:
+                self.failures.append(repr(error))
+            else:
+                if status != 200:
+                    self.failures.append(str(status))
+
+
+def run_command(*words: str) -> str:
+    """Run a command of the operator, which has to succeed; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "moorage.cli.main", *words], env=clean_environment(), capture_output=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.apps_life_support import checkout
+from tests.e2e.apps_life_support import Apps, checkout
 from tests.e2e.functions_support import wait_until
-from tests.e2e.machines.fleet import Fleet, make_cronjob, runs, started_fleet
+from tests.e2e.machines.fleet import Fleet, Visitor, kill_machine, make_cronjob, run_command, runs, started_fleet
 from tests.products.repositories.support import Checkout
 
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("machines")]
@@ -21,13 +25,33 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield started
 
 
-def test_a_second_machine_leaves_apps_and_runs_of_the_first_alone(fleet: Fleet) -> None:
+@pytest.fixture(scope="module")
+def works(fleet: Fleet) -> dict[str, Checkout]:
+    nightly = Checkout.init(fleet.folder / "nightly")
+    nightly.commit("first", run_py="")
+    return {"shop": checkout(fleet.folder / "work", "first"), "nightly": nightly}
+
+
+def replicas(fleet: Fleet, name: str) -> list[tuple[str, str]]:
+    """Return machine and status of the replicas of an app."""
+    query = (
+        "SELECT machine.name, replica.status FROM replica JOIN machine ON machine.id = replica.machine_id "
+        f"JOIN project ON project.id = replica.project_id WHERE project.name = '{name}' ORDER BY replica.id"
+    )
+    return [(str(machine), str(status)) for machine, status in fleet.rows(query)]
+
+
+def is_answered_by(apps: Apps, name: str, boots: set[str]) -> bool:
+    """Return whether a process answers that is none of these."""
+    answer = apps.visit(name, "/who")
+    return answer.status == 200 and json.loads(answer.body)["boot"] not in boots
+
+
+def test_a_second_machine_leaves_apps_and_runs_of_the_first_alone(fleet: Fleet, works: dict[str, Checkout]) -> None:
     with fleet.machine("one") as one:
-        one.push(checkout(fleet.folder / "work", "first"), "acme/shop")
+        one.push(works["shop"], "acme/shop")
         one.go_live(one.create_app("shop", "acme/shop"))
-        nightly = Checkout.init(fleet.folder / "nightly")
-        nightly.commit("first", run_py="")
-        one.push(nightly, "acme/nightly")
+        one.push(works["nightly"], "acme/nightly")
         make_cronjob(one, "nightly", "acme/nightly", 20)
         one.call("POST", "/v1/cronjobs/nightly/trigger")
         wait_until(lambda: runs(one, "nightly")[0]["status"] == "running", MOVED_S)
@@ -41,3 +65,61 @@ def test_a_second_machine_leaves_apps_and_runs_of_the_first_alone(fleet: Fleet) 
             assert one.shims() == [shim]
             assert one.boot("shop") == boot
             assert [run["status"] for run in runs(two, "nightly")] == ["succeeded"]
+
+
+def test_apps_of_a_machine_that_is_drained_move_without_a_failed_request(
+    fleet: Fleet, works: dict[str, Checkout]
+) -> None:
+    with fleet.machine("one") as one, fleet.machine("two") as two:
+        wait_until(lambda: ("one", "ready") in replicas(fleet, "shop"), MOVED_S)
+        boot = one.boot("shop")
+        visitors = [Visitor(apps, "shop") for apps in (one, two)]
+
+        with contextlib.ExitStack() as stack:
+            for visitor in visitors:
+                stack.enter_context(visitor)
+            drained = run_command("machines", "drain", "one", "--data", str(two.running.data))
+
+        assert "it runs no stateless apps any more" in drained
+        assert replicas(fleet, "shop") == [("two", "ready")]
+        assert fleet.shims("one") == []
+        assert two.boot("shop") == one.boot("shop") != boot
+        assert [visitor.failures for visitor in visitors] == [[], []]
+        assert all(visitor.count > 10 for visitor in visitors)
+        listed = run_command("machines", "list", "--data", str(one.running.data))
+        assert [line.split()[:2] for line in listed.splitlines()] == [["one", "draining"], ["two", "active"]]
+        run_command("machines", "drain", "one", "--undo", "--data", str(one.running.data))
+
+
+def test_stateless_apps_of_a_killed_machine_answer_elsewhere(fleet: Fleet) -> None:
+    with fleet.machine("one") as one:
+        with fleet.machine("two") as two:
+            wait_until(lambda: ("two", "ready") in replicas(fleet, "shop"), MOVED_S)
+            boot = two.boot("shop")
+            wait_until(lambda: one.boot("shop") == boot, MOVED_S)
+
+            kill_machine(two)
+
+            wait_until(lambda: is_answered_by(one, "shop", {boot}), MOVED_S)
+            assert [row for row in replicas(fleet, "shop") if row[1] == "ready"] == [("one", "ready")]
+            listed = run_command("machines", "list", "--data", str(one.running.data))
+            assert [line.split()[:2] for line in listed.splitlines()] == [["one", "active"], ["two", "gone"]]
+        run_command("machines", "remove", "two", "--data", str(one.running.data))
+
+        assert replicas(fleet, "shop") == [("one", "ready")]
+
+
+def test_a_machine_that_returns_stops_what_others_run_by_now(fleet: Fleet) -> None:
+    with fleet.machine("one") as one, fleet.machine("three") as three:
+        wait_until(lambda: fleet.rows("SELECT 1 FROM machine WHERE name = 'three' AND address IS NOT NULL"), MOVED_S)
+        (shim,) = fleet.shims("one")
+        control = one.children()["control"]
+
+        os.kill(control, signal.SIGSTOP)
+        wait_until(lambda: ("three", "ready") in replicas(fleet, "shop"), MOVED_S)
+        os.kill(control, signal.SIGCONT)
+
+        wait_until(lambda: not shim.is_alive, MOVED_S)
+        wait_until(lambda: replicas(fleet, "shop") == [("three", "ready")], MOVED_S)
+        assert one.boot("shop") == three.boot("shop")
+        wait_until(lambda: len(fleet.rows("SELECT 1 FROM machine WHERE status = 'active'")) == 2, MOVED_S)

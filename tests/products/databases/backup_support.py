@@ -32,6 +32,7 @@ from moorage.products.databases.servers import primary_of
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.products.databases.wiring import Databases
 from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.machines.links import Links
 
 KINDS = {"postgresql": {"type": "postgresql", "version": "16.4.0"}, "mysql": {"type": "mysql", "version": "8.4.2"}}
 STOP_S = 10.0
@@ -110,7 +111,9 @@ class Yard:
         before, db = self.parts, self.team.db
         await before.close()
         engine = LocalReplicas(db.env.settings.folder("run"), "databases")
-        self.parts = Databases.make(db, Telemetry(quiet=True), self.app.artifacts, engine, before.servers.is_sandboxed)
+        telemetry, is_sandboxed = Telemetry(quiet=True), before.servers.is_sandboxed
+        links = Links(db.env, telemetry)
+        self.parts = Databases.make(db, telemetry, self.app.artifacts, engine, links, is_sandboxed)
         self.handlers = Handlers()
         self.parts.register(self.handlers)
         self.run_jobs = Worker(db, self.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,)).run_due

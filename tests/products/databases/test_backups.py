@@ -210,7 +210,9 @@ async def test_a_backup_that_was_tried_too_often_is_failed(team: Team, orders: D
     def unit(tx: Tx) -> Backup:
         made = backups.add(tx, team.org_id, orders, "user", "logical")
         jobs.add(tx, MakeBackup(team.org_id, orders.id, made.id), lane=Lane.CHORES, max_attempts=1)
-        tx.all(job_tables.CLAIM, machine_id=0, lane=Lane.CHORES, now=tx.now, until=tx.now - 1, lease="of the dead", most=1)
+        tx.all(
+            job_tables.CLAIM, machine_id=0, lane=Lane.CHORES, now=tx.now, until=tx.now - 1, lease="of the dead", most=1
+        )
         return made
 
     made = await team.db.write(unit)

@@ -310,7 +310,13 @@ async def test_a_crash_before_the_send_loses_nothing(harbor: Harbor, receiver: R
     await harbor.tell(await harbor.alert(webhook=receiver.url))
     taken = await harbor.db.write(
         lambda tx: tx.all(
-            job_tables.CLAIM, machine_id=0, lane="notices", now=tx.now, until=tx.now + LEASE_MS, lease="of one that died", most=4
+            job_tables.CLAIM,
+            machine_id=0,
+            lane="notices",
+            now=tx.now,
+            until=tx.now + LEASE_MS,
+            lease="of one that died",
+            most=4,
         )
     )
 

@@ -66,7 +66,9 @@ async def test_each_row_has_a_job_in_a_lane_of_its_own(harbor: Harbor) -> None:
     await harbor.tell(alert)
 
     claimed = await harbor.db.write(
-        lambda tx: tx.all(job_tables.CLAIM, machine_id=0, lane="notices", now=tx.now, until=tx.now + 1, lease="mine", most=10)
+        lambda tx: tx.all(
+            job_tables.CLAIM, machine_id=0, lane="notices", now=tx.now, until=tx.now + 1, lease="mine", most=10
+        )
     )
 
     assert [(job.kind, job.key) for job in sorted(claimed, key=lambda job: job.id)] == [

@@ -8,7 +8,7 @@ from moorage.accounts.identity.operators import commands
 from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.schemas import ActivityOut
 from moorage.accounts.identity.users import User
-from moorage.accounts.operator import machine, tenants
+from moorage.accounts.operator import machine, machines, tenants
 from moorage.accounts.operator.disk_areas import DiskAreas
 from moorage.accounts.operator.handlers import RegisteredHandlers
 from moorage.accounts.operator.schemas import (
@@ -21,7 +21,9 @@ from moorage.accounts.operator.schemas import (
     OperatorProcess,
     OperatorQueues,
     OperatorUser,
+    RemovedMachine,
     TenantsQuery,
+    UpdateMachineInput,
     UpdateTenantInput,
     UpdateUserInput,
     UsersQuery,
@@ -54,8 +56,26 @@ def _add_machine(router: Router, db: Database) -> None:
 
     @router.get("/operator/machines", scope=Scope.OPERATOR)
     def list_machines(tx: Tx, caller: Caller) -> list[OperatorMachine]:
-        """Return this machine: CPUs, load averages, memory, disk and versions."""
-        return [OperatorMachine.of(machine.look(tx.env.settings))]
+        """List the machines of the platform: CPUs, load averages, memory, disk, versions, and what they run.
+
+        `status` is `active`, `draining` or `gone`. Figures of other machines are those of their last heartbeat.
+        """
+        return [OperatorMachine.of(each) for each in machines.list_all(tx)]
+
+    @router.patch("/operator/machines/{name}", scope=Scope.OPERATOR)
+    def update_machine(tx: Tx, caller: Caller, name: str, body: UpdateMachineInput) -> OperatorMachine:
+        """Drain a machine, or undo that.
+
+        Each stateless app starts elsewhere before its replicas here are stopped, without a failed request. Databases
+        and apps with volumes stay, because their data is on the machine.
+        """
+        return OperatorMachine.of(machines.set_draining(tx, name, caller.as_actor, draining=body.draining))
+
+    @router.delete("/operator/machines/{name}", scope=Scope.OPERATOR)
+    def remove_machine(tx: Tx, caller: Caller, name: str) -> RemovedMachine:
+        """Forget a machine that is gone. Refused while it runs, or has databases or volumes."""
+        machines.remove(tx, name, caller.as_actor)
+        return RemovedMachine(name, True)
 
     @router.get("/operator/processes", scope=Scope.OPERATOR)
     def list_processes(tx: Tx, caller: Caller) -> list[OperatorProcess]:

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from moorage.accounts.identity.users import User
 from moorage.accounts.operator.disk_areas import DiskReport
-from moorage.accounts.operator.machine import Machine, Process
+from moorage.accounts.operator.machine import Process
+from moorage.accounts.operator.machines import SeenMachine
 from moorage.accounts.operator.tenants import Tenant
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.http.paging import PageQuery
@@ -37,9 +38,18 @@ class OperatorMachine(Output, frozen=True):
     disk: MachineDisk
     uptime_s: int
     versions: dict[str, str]
+    status: str
+    is_this: bool
+    address: str | None
+    labels: dict[str, str]
+    heartbeat_age_ms: int
+    resources: dict[str, int]
+    movable: int
+    stateful: list[str]
 
     @classmethod
-    def of(cls, machine: Machine) -> OperatorMachine:
+    def of(cls, seen: SeenMachine) -> OperatorMachine:
+        machine, row = seen.facts, seen.row
         return cls(
             name=machine.name,
             cpu_count=machine.cpu_count,
@@ -48,7 +58,24 @@ class OperatorMachine(Output, frozen=True):
             disk=MachineDisk(machine.disk_bytes, machine.disk_free_bytes),
             uptime_s=machine.uptime_s,
             versions=dict(machine.versions),
+            status=seen.status,
+            is_this=seen.is_this,
+            address=row.address if row is not None else None,
+            labels=json.loads(row.labels) if row is not None else {},
+            heartbeat_age_ms=seen.age_ms,
+            resources=dict(seen.resources),
+            movable=seen.movable,
+            stateful=list(seen.stateful),
         )
+
+
+class UpdateMachineInput(Input):
+    draining: bool = Field(description="Move its stateless apps to other machines, and place nothing new on it.")
+
+
+class RemovedMachine(Output, frozen=True):
+    name: str
+    removed: bool
 
 
 class OperatorProcess(Output, frozen=True):

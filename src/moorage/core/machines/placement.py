@@ -25,6 +25,7 @@ COMMITTED: Hook[[Tx], Mapping[int, int]] = Hook("machine.committed")
 class Placement:
     """Chooses machines in one transaction; what it places counts for its next choice."""
 
+    @across_organizations("machines run resources of all organizations")
     def __init__(self, tx: Tx) -> None:
         rows = service.by_id(tx).values()
         active = [row for row in rows if row.status == MachineStatus.ACTIVE]

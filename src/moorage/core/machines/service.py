@@ -7,6 +7,7 @@ process that lost the lease, or a second process with the same identity, changes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moorage.core.db.scope import across_organizations
@@ -23,6 +24,10 @@ _WHY = "a machine runs resources of all organizations"
 
 # Describes resources that exist on one machine only, such as "3 databases"; a machine with any cannot be removed.
 STATEFUL: Hook[[Tx, int], list[str]] = Hook("machine.stateful")
+# Returns the number of stateless resources of a machine, which move when it is drained.
+MOVABLE: Hook[[Tx, int], int] = Hook("machine.movable")
+# Returns the number of resources of a kind by machine; the name of the function is the kind.
+COUNT: Hook[[Tx], Mapping[int, int]] = Hook("machine.count")
 # Deletes the rows of stateless resources of a machine that is removed.
 REMOVED: Hook[[Tx, int], None] = Hook("machine.removed")
 
@@ -89,6 +94,7 @@ def _add(tx: Tx, new: NewMachine) -> Seat:
         cpu_count=new.cpu_count,
         memory_mb=new.memory_mb,
         load_milli=0,
+        facts="",
         boot=new.boot,
         epoch=0,
         heartbeat_at=0,
@@ -101,10 +107,11 @@ def _add(tx: Tx, new: NewMachine) -> Seat:
 
 
 @across_organizations(_WHY)
-def beat(tx: Tx, *, load_milli: int, address: str | None) -> list[tuple[Machine, int]] | None:
+def beat(tx: Tx, *, load_milli: int, facts: str, address: str | None) -> list[tuple[Machine, int]] | None:
     """Renew the lease; return all machines with the ms since their heartbeat. None if the lease was lost."""
     mine = tx.env.machine
-    if not tx.run(tables.BEAT, id=mine.id, epoch=mine.epoch, load_milli=load_milli, address=address, now=tx.now):
+    measured = {"load_milli": load_milli, "facts": facts, "address": address}
+    if not tx.run(tables.BEAT, id=mine.id, epoch=mine.epoch, now=tx.now, **measured):
         return None
     return tx.all(tables.ALL_WITH_AGE, now=tx.now)
 
@@ -175,13 +182,19 @@ def remove(tx: Tx, row: Machine) -> None:
         return
     if not locked.is_gone:
         raise Conflict(f"The machine {row.name} still runs; stop its platform first, and wait {LEASE_MS // 1000} s")
-    if held := [text for texts in tx.env.hooks.call(STATEFUL, tx, row.id) for text in texts]:
+    if held := stateful_of(tx, row.id):
         raise Conflict(
             f"The machine {row.name} has data that exists nowhere else: {', '.join(held)}. Start it again, or delete "
             "these first"
         )
     tx.env.hooks.call(REMOVED, tx, row.id)
     tx.run(tables.DELETE, id=row.id)
+
+
+@across_organizations(_WHY)
+def stateful_of(tx: Tx, machine_id: int) -> list[str]:
+    """Describe the resources whose data is on a machine and nowhere else."""
+    return [text for texts in tx.env.hooks.call(STATEFUL, tx, machine_id) for text in texts]
 
 
 def explain_absence(row: Machine | None, what: str) -> str | None:

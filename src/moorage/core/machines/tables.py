@@ -27,6 +27,7 @@ machine = table(
     Column("cpu_count", Integer, nullable=False),
     Column("memory_mb", Integer, nullable=False),
     Column("load_milli", Integer, nullable=False),  # load average per CPU, times 1000
+    text("facts"),  # JSON: measurements of the last heartbeat, for operators
     text("boot"),  # boot id of the kernel and path of the data folder, of the current process
     Column("epoch", Integer, nullable=False),
     millis("heartbeat_at"),  # by the clock of the database server
@@ -47,6 +48,7 @@ class Machine:
     cpu_count: int
     memory_mb: int
     load_milli: int
+    facts: str
     boot: str
     epoch: int
     heartbeat_at: int
@@ -82,7 +84,8 @@ def _join(dialect: str) -> ClauseElement:
 
 
 def _beat(dialect: str) -> ClauseElement:
-    values = {"load_milli": arg("load_milli"), "address": arg("address"), "heartbeat_at": _server_clock(dialect)}
+    measured = {name: arg(name) for name in ("load_milli", "facts", "address")}
+    values = {**measured, "heartbeat_at": _server_clock(dialect)}
     return sql_update(machine).where(_mine & (_m.status != MachineStatus.GONE.value)).values(**values)
 
 

@@ -37,6 +37,7 @@ UNHEALTHY_CHECK_PAUSE_S = 2.0  # the same for a replica of the live release that
 CPU_LIMIT_DELAY_S = 10.0
 MAX_CRASHES = 3  # of a replica that has never been ready, before its deployment fails
 MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may still arrive.
+SHARED_MIN_DRAIN_S = 6.0  # The gateways of other machines switch a second later, or two under load.
 DRAIN_POLL_INTERVAL_S = 0.25
 STOP_GRACE_S = 10.0
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -220,9 +221,10 @@ class AppReconciler:
         left_s = ((row.drain_until or 0) - self._db.env.clock.now()) / 1000
         loop = asyncio.get_running_loop()
         began_at = loop.time()
+        min_s = SHARED_MIN_DRAIN_S if self._db.env.machine.has_others else MIN_DRAIN_S
         while (waited := loop.time() - began_at) < left_s:
             state = await self._engine.look(row.key)
-            if state is None or (state.connections == 0 and waited >= MIN_DRAIN_S):
+            if state is None or (state.connections == 0 and waited >= min_s):
                 return
             await asyncio.sleep(DRAIN_POLL_INTERVAL_S)
 

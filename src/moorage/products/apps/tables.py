@@ -123,6 +123,13 @@ COUNT_BY_TIER: Query[tuple[int, str | None, int]] = Query(
     .group_by(_r.machine_id, _p.tier),
     lambda machine_id, tier, count: (machine_id, tier, count),
 )
+# Replicas of apps without a volume, draining ones included.
+COUNT_MOVABLE: Query[int] = Query(
+    select(func.count())
+    .select_from(replica.outerjoin(project, _p.id == _r.project_id))
+    .where((_r.machine_id == arg("machine_id")) & (func.coalesce(_p.disk, 0) == 0)),
+    scalar,
+)
 FIND_VOLUME: Query[int] = Query(select(_o.machine_id).where(_o.project_id == arg("project_id")), scalar)
 VOLUMES_OF_MACHINE: Query[str] = Query(
     select(_p.name).join(volume, _o.project_id == _p.id).where(_o.machine_id == arg("machine_id")).order_by(_p.name),

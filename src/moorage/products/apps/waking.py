@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from moorage.core.db.scope import across_organizations
@@ -9,7 +10,6 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.products.apps import service
 from moorage.products.apps.reconciler import AppReconciler
-from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import LiveApp
 from moorage.products.apps.waker import AppAddress
 from moorage.products.domains import service as domains
@@ -19,9 +19,10 @@ READY_POLL_INTERVAL_S = 0.5
 
 
 class AppStarter:
-    def __init__(self, db: Database, reconciler: AppReconciler) -> None:
+    def __init__(self, db: Database, reconciler: AppReconciler, local_address: Callable[[str], str]) -> None:
         self._db = db
         self._reconciler = reconciler
+        self._local_address = local_address  # of a replica, also on another machine
 
     async def wake(self, host: str) -> AppAddress | None:
         """Return the address of a host's app once it is ready; None without an app."""
@@ -32,9 +33,11 @@ class AppStarter:
             await self._db.write(partial(service.wake, org_id=app.org_id, project_id=app.project_id))
         self._reconciler.wake()
         while True:
-            target = await self._db.read(partial(_find_address, host=host))
-            if target is None or target.port:
-                return target
+            address = await self._db.read(partial(_find_address, host=host))
+            if address is None:
+                return None
+            if address:
+                return AppAddress(int(self._local_address(address).rpartition(":")[2]))
             await self._reconciler.changed(READY_POLL_INTERVAL_S)
 
 
@@ -50,9 +53,7 @@ def find_app(tx: Tx, host: str) -> LiveApp | None:
 
 
 @across_organizations("the host identifies the organization")
-def _find_address(tx: Tx, host: str) -> AppAddress | None:
+def _find_address(tx: Tx, host: str) -> str | None:
+    """Return the address of a ready replica; empty while there is none, and None without an app."""
     app = find_app(tx, host)
-    if app is None:
-        return None
-    rows = service.of_deployment(tx, app.org_id, app.deployment_id)
-    return AppAddress(next((row.port for row in rows if row.status == ReplicaStatus.READY and row.port), 0))
+    return None if app is None else next(iter(service.addresses(service.view(tx), app.deployment_id)), "")

@@ -36,6 +36,7 @@ from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
+from moorage.runtime.machines.links import Links
 from moorage.settings import Settings
 
 WAKE_EXTRA_S = 10  # beyond the time that an app may take to start
@@ -83,9 +84,11 @@ class Apps(Product):
         artifacts: ArtifactStore,
         engine: ReplicaEngine,
         gateway: AppGateway,
+        links: Links,
         is_sandboxed: bool,
     ) -> Apps:
         settings = db.env.settings
+        links.is_own_port.append(lambda port: any(state.port == port for state in engine.states().values()))
         launcher = Launcher(db, artifacts, make_releases(settings), is_sandboxed)
         reconciler = AppReconciler(db, engine, launcher, telemetry, gateway.sync_routes)
         logs = AppLogs(settings.folder("logs") / "apps")
@@ -96,7 +99,9 @@ class Apps(Product):
             deploying=AppDeployer(db, reconciler, logs, gateway.sync_routes),
             autoscaler=Autoscaler(db, engine, reconciler, telemetry),
             waker=Waker(
-                gateway.waker_socket, AppStarter(db, reconciler).wake, within_s=settings.app_start_s + WAKE_EXTRA_S
+                gateway.waker_socket,
+                AppStarter(db, reconciler, links.local_address).wake,
+                within_s=settings.app_start_s + WAKE_EXTRA_S,
             ),
             logs=logs,
             launcher=launcher,
@@ -129,6 +134,8 @@ class Apps(Product):
         hooks.add(projects.REMOVE, "app metrics", metrics.remove_of_project)
         hooks.add(maintenance.COLLECT, "apps", self.releases.collect)
         hooks.add(placement.COMMITTED, "apps", placing.committed_memory)
+        hooks.add(machines.COUNT, "replicas", placing.count)
+        hooks.add(machines.MOVABLE, "apps", placing.count_movable)
         hooks.add(machines.STATEFUL, "apps", placing.describe_held)
         hooks.add(machines.REMOVED, "apps", placing.forget_machine)
 

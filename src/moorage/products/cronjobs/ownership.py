@@ -67,6 +67,11 @@ def committed_memory(tx: Tx) -> Counter[int]:
 
 
 @across_organizations(_WHY)
+def count_by_machine(tx: Tx) -> Counter[int]:
+    return Counter(run.machine_id for run in tx.all(tables.RUNNING))
+
+
+@across_organizations(_WHY)
 def forget_machine(tx: Tx, machine_id: int) -> None:
     """End the open runs of a machine that is removed."""
     for run in tx.all(tables.RUNNING):

@@ -115,6 +115,7 @@ class Cronjobs(Product):
         hooks.add(USES_REPOSITORY, "cronjobs", pushes.uses_repository)
         hooks.add(maintenance.COLLECT, "cronjobs", self.releases.collect)
         hooks.add(placement.COMMITTED, "cronjobs", ownership.committed_memory)
+        hooks.add(machines.COUNT, "runs", ownership.count_by_machine)
         hooks.add(machines.REMOVED, "cronjobs", ownership.forget_machine)
 
     async def adopt(self, duties: Duties) -> None:

@@ -41,6 +41,11 @@ def committed_memory(tx: Tx) -> Counter[int]:
 
 
 @across_organizations(_WHY)
+def count_by_machine(tx: Tx) -> Counter[int]:
+    return Counter(each.machine_id for each in tx.all(tables.EVERY) if each.deleted_at is None)
+
+
+@across_organizations(_WHY)
 def describe_held(tx: Tx, machine_id: int) -> list[str]:
     """Name the databases whose data is on a machine, including those in the trash."""
     held = tx.all(tables.OF_MACHINE, machine_id=machine_id)

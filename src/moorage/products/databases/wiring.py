@@ -45,6 +45,8 @@ from moorage.products.databases.trash import Trash
 from moorage.products.projects import service as projects
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.ports import ReplicaEngine
+from moorage.runtime.machines.links import Links
+from moorage.runtime.machines.wiring import SAME_PORTS
 from moorage.settings import Settings
 
 TRASH = "database.trash"
@@ -76,8 +78,15 @@ class Databases(Product):
 
     @classmethod
     def make(
-        cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: ReplicaEngine, is_sandboxed: bool
+        cls,
+        db: Store,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        engine: ReplicaEngine,
+        links: Links,
+        is_sandboxed: bool,
     ) -> Databases:
+        links.is_own_port.append(lambda port: any(state.port == port for state in engine.states().values()))
         servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
         reconciler = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
@@ -139,7 +148,9 @@ class Databases(Product):
         hooks.add(launching.EGRESS, "databases", linking.egress_rules)
         hooks.add(projects.REMOVE, "databases", linking.leave_project)
         hooks.add(placement.COMMITTED, "databases", ownership.committed_memory)
+        hooks.add(machines.COUNT, "databases", ownership.count_by_machine)
         hooks.add(machines.STATEFUL, "databases", ownership.describe_held)
+        hooks.add(SAME_PORTS, "databases", ownership.forwarded_ports)
 
     async def adopt(self, duties: Duties) -> None:
         # Before any job: a job must not start a second process of a server that runs already.

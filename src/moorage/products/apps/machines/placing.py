@@ -90,6 +90,21 @@ def committed_memory(tx: Tx) -> Counter[int]:
 
 
 @across_organizations(_WHY)
+def count(tx: Tx) -> Counter[int]:
+    """Return the number of running replicas by machine."""
+    replicas: Counter[int] = Counter()
+    for machine_id, _, number in tx.all(tables.COUNT_BY_TIER):
+        replicas[machine_id] += number
+    return replicas
+
+
+@across_organizations(_WHY)
+def count_movable(tx: Tx, machine_id: int) -> int:
+    """Return the number of replicas that leave a machine when it is drained."""
+    return tx.one(tables.COUNT_MOVABLE, machine_id=machine_id)
+
+
+@across_organizations(_WHY)
 def describe_held(tx: Tx, machine_id: int) -> list[str]:
     """Name the apps whose volume is on a machine."""
     names = tx.all(tables.VOLUMES_OF_MACHINE, machine_id=machine_id)

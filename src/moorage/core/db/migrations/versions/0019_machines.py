@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("cpu_count", sa.Integer(), nullable=False),
         sa.Column("memory_mb", sa.Integer(), nullable=False),
         sa.Column("load_milli", sa.Integer(), nullable=False),
+        sa.Column("facts", sa.Text(), nullable=False),
         sa.Column("boot", sa.Text(), nullable=False),
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),

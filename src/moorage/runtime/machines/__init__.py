@@ -1,0 +1,1 @@
+"""Membership of this machine, and authenticated connections between machines."""

@@ -1,0 +1,59 @@
+"""Wiring of machines: membership, links, and ports of databases on other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
+from moorage.core.product import Duties, Loop, Product
+from moorage.core.reconciler.rounds import Rounds
+from moorage.core.telemetry import Telemetry
+from moorage.runtime.machines.links import Links, Target
+from moorage.runtime.machines.membership import Membership
+
+PORTS_INTERVAL_S = 5.0
+
+# Returns machine and port of servers on other machines that are reached at the same port of this one.
+SAME_PORTS: Hook[[Tx], list[Target]] = Hook("machine.same_ports")
+
+
+@dataclass(frozen=True)
+class Machines(Product):
+    db: Database
+    telemetry: Telemetry
+    links: Links
+    membership: Membership
+
+    @classmethod
+    def make(cls, db: Database, telemetry: Telemetry) -> Machines:
+        links = Links(db.env, telemetry)
+        return cls(db, telemetry, links, Membership(db, links, telemetry))
+
+    async def join(self, duties: Duties) -> None:
+        """Register this machine, before any other part starts. A process that runs no apps is no machine."""
+        if duties.runs_apps:
+            await self.membership.join()
+
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        # With SQLite there are no others, and nothing to renew.
+        if not duties.runs_apps or not self.db.env.settings.uses_postgres:
+            return []
+        ports = Rounds(self.telemetry, "links", PORTS_INTERVAL_S)
+        return [self.membership.run(), ports.run(self._keep_ports)]
+
+    async def _keep_ports(self) -> None:
+        if self.db.env.machine.has_others:
+            self.links.keep(await self.db.read(_same_ports))
+
+    async def close(self) -> None:
+        await self.links.close()
+        self.membership.close()
+
+
+@across_organizations("a machine runs resources of all organizations")
+def _same_ports(tx: Tx) -> list[Target]:
+    return [target for targets in tx.env.hooks.call(SAME_PORTS, tx) for target in targets]
