@@ -217,7 +217,7 @@ async def tenant_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]
     """Return the victim as an operator sees it, and one of its jobs."""
     job_id = await db.write(lambda tx: jobs.add(tx, WelcomeOrganization(victim.house.org.id, victim.guest.id)))
     owner = victim.house.people[Role.OWNER]
-    return {"organization_id": victim.house.org.id, "user_id": owner.id, "job_id": job_id}
+    return {"organization_id": victim.house.org.id, "user_id": owner.id, "job_id": job_id, "name": "harbor"}
 
 
 # First path segment after /v1, and the builder of the victim's resource for its parameters.

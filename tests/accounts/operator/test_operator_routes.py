@@ -69,7 +69,7 @@ async def test_for_all_others_the_routes_do_not_exist(app: App, api: Client, db:
     own_org = await make_org(db, bridge.operator)
     token, operator_token = await make_token(db, owner, org.id), await make_token(db, bridge.operator, own_org.id)
     routes = [route for route in app.routes if route.path.startswith("/v1/operator")]
-    values = {"job_id": "1", "organization_id": str(org.id), "user_id": str(owner.id)}
+    values = {"job_id": "1", "organization_id": str(org.id), "user_id": str(owner.id), "name": "harbor"}
 
     for route in routes:
         path = route.path.format(**values)
@@ -83,7 +83,7 @@ async def test_for_all_others_the_routes_do_not_exist(app: App, api: Client, db:
         assert route.scope is Scope.OPERATOR
         assert [answers[name].status for name in ("session", "token", "none")] == [404, 404, 401], route.path
         assert (own_token.status, own_token.error["code"]) == (403, "forbidden"), route.path
-    assert len(routes) == 13
+    assert len(routes) == 15
 
 
 @pytest.mark.boundary("role-to-role", "No role of an organization reaches the routes of operators.")

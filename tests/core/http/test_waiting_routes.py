@@ -51,6 +51,8 @@ QUICK = {
     "POST /v1/databases/{name}/query": RUNS,
     "POST /v1/projects/{name}/redirects/test": "changes nothing",
     "POST /v1/operator/jobs/{job_id}/retry": ROWS,
+    "PATCH /v1/operator/machines/{name}": ROWS,
+    "DELETE /v1/operator/machines/{name}": ROWS,
     "DELETE /v1/operator/jobs/{job_id}": ROWS,
     "PATCH /v1/operator/organizations/{organization_id}": ROWS,
     "PATCH /v1/operator/users/{user_id}": ROWS,

@@ -349,6 +349,8 @@ CALLS: dict[str, Call] = {
     # The platform: the demo user is its operator in development.
     "list_tenants": Call(),
     "update_tenant": Call(body=always({"plan": "pro"}), source="list_tenants"),
+    "list_machines": Call(),
+    "update_machine": Call(body=always({"draining": False}), source="list_machines"),
     "list_users": Call(),
     "update_user": Call(body=always({"approved": True}), source="list_users"),
 }

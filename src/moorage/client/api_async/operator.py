@@ -19,6 +19,8 @@ from moorage.client.models.operator import (
     OperatorProcess,
     OperatorQueues,
     OperatorUser,
+    RemovedMachine,
+    UpdateMachineInput,
     UpdateTenantInput,
     UpdateUserInput,
 )
@@ -32,9 +34,37 @@ class AsyncOperator:
         self._transport = transport
 
     async def list_machines(self) -> List[OperatorMachine]:
-        """Return this machine: CPUs, load averages, memory, disk and versions."""
+        """List the machines of the platform: CPUs, load averages, memory, disk, versions, and what they run.
+
+        `status` is `active`, `draining` or `gone`. Figures of other machines are those of their last
+        heartbeat.
+        """
         result: List[OperatorMachine] = await self._transport.call(
             Call("GET", "/v1/operator/machines"), List[OperatorMachine]
+        )
+        return result
+
+    async def update_machine(self, name: str, *, draining: bool, idempotency_key: str | None = None) -> OperatorMachine:
+        """Drain a machine, or undo that.
+
+        Each stateless app starts elsewhere before its replicas here are stopped, without a failed request.
+        Databases and apps with volumes stay, because their data is on the machine.
+        """
+        result: OperatorMachine = await self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/operator/machines/{path_part(name)}",
+                body=UpdateMachineInput(draining=draining),
+                key=idempotency_key,
+            ),
+            OperatorMachine,
+        )
+        return result
+
+    async def remove_machine(self, name: str, *, idempotency_key: str | None = None) -> RemovedMachine:
+        """Forget a machine that is gone. Refused while it runs, or has databases or volumes."""
+        result: RemovedMachine = await self._transport.call(
+            Call("DELETE", f"/v1/operator/machines/{path_part(name)}", key=idempotency_key), RemovedMachine
         )
         return result
 

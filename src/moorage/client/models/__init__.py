@@ -141,6 +141,8 @@ if TYPE_CHECKING:
     from moorage.client.models.operator import OperatorQueue as OperatorQueue
     from moorage.client.models.operator import OperatorQueues as OperatorQueues
     from moorage.client.models.operator import OperatorUser as OperatorUser
+    from moorage.client.models.operator import RemovedMachine as RemovedMachine
+    from moorage.client.models.operator import UpdateMachineInput as UpdateMachineInput
     from moorage.client.models.operator import UpdateTenantInput as UpdateTenantInput
     from moorage.client.models.operator import UpdateUserInput as UpdateUserInput
     from moorage.client.models.organizations import ActivityActor as ActivityActor
@@ -195,10 +197,6 @@ if TYPE_CHECKING:
     from moorage.client.models.projects import UpdateProjectInput as UpdateProjectInput
     from moorage.client.models.projects import UploadForm as UploadForm
     from moorage.client.models.projects import UploadResult as UploadResult
-    from moorage.client.models.registries import CreateRegistryInput as CreateRegistryInput
-    from moorage.client.models.registries import RegistryDeleted as RegistryDeleted
-    from moorage.client.models.registries import RegistryOut as RegistryOut
-    from moorage.client.models.registries import UpdateRegistryInput as UpdateRegistryInput
     from moorage.client.models.rules import HeaderRule as HeaderRule
     from moorage.client.models.rules import HeaderRuleInput as HeaderRuleInput
     from moorage.client.models.rules import RedirectRule as RedirectRule
@@ -255,7 +253,6 @@ _HOMES = {
     "CreateMonitorInput": "moorage.client.models.monitors",
     "CreateProjectInput": "moorage.client.models.projects",
     "CreateProjectResult": "moorage.client.models.projects",
-    "CreateRegistryInput": "moorage.client.models.registries",
     "CreateScheduledFunctionInput": "moorage.client.models.schedules",
     "CreateTokenInput": "moorage.client.models.identity",
     "CreatedToken": "moorage.client.models.identity",
@@ -371,8 +368,7 @@ _HOMES = {
     "Received": "moorage.client.models.webhooks",
     "RedirectRule": "moorage.client.models.rules",
     "RedirectRuleInput": "moorage.client.models.rules",
-    "RegistryDeleted": "moorage.client.models.registries",
-    "RegistryOut": "moorage.client.models.registries",
+    "RemovedMachine": "moorage.client.models.operator",
     "RenameInput": "moorage.client.models.projects",
     "RepositoryItem": "moorage.client.models.projects",
     "RestoreDatabaseInput": "moorage.client.models.databases",
@@ -413,10 +409,10 @@ _HOMES = {
     "UpdateBackupsInput": "moorage.client.models.databases",
     "UpdateCronjobInput": "moorage.client.models.cronjobs",
     "UpdateFunctionInput": "moorage.client.models.functions",
+    "UpdateMachineInput": "moorage.client.models.operator",
     "UpdateMonitorInput": "moorage.client.models.monitors",
     "UpdateOrganizationInput": "moorage.client.models.organizations",
     "UpdateProjectInput": "moorage.client.models.projects",
-    "UpdateRegistryInput": "moorage.client.models.registries",
     "UpdateScheduledFunctionInput": "moorage.client.models.schedules",
     "UpdateTenantInput": "moorage.client.models.operator",
     "UpdateUserInput": "moorage.client.models.operator",

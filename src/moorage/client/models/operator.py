@@ -17,6 +17,14 @@ class OperatorMachine(Model, kw_only=True):
     disk: MachineDisk
     uptime_s: int
     versions: dict[str, str]
+    status: str
+    is_this: bool
+    address: str | None
+    labels: dict[str, str]
+    heartbeat_age_ms: int
+    resources: dict[str, int]
+    movable: int
+    stateful: List[str]
 
 
 class MachineMemory(Model, kw_only=True):
@@ -27,6 +35,11 @@ class MachineMemory(Model, kw_only=True):
 class MachineDisk(Model, kw_only=True):
     total_bytes: int
     free_bytes: int
+
+
+class RemovedMachine(Model, kw_only=True):
+    name: str
+    removed: bool
 
 
 class OperatorProcess(Model, kw_only=True):
@@ -114,6 +127,11 @@ class OperatorUser(Model, kw_only=True):
     suspended_at: str | None
     is_operator: bool
     created_at: str
+
+
+class UpdateMachineInput(Model, kw_only=True):
+    # Move its stateless apps to other machines, and place nothing new on it.
+    draining: bool
 
 
 class UpdateTenantInput(Model, kw_only=True):
