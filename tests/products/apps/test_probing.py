@@ -13,6 +13,7 @@ from tests.ports import free_port
 
 from moorage.products.apps import probing
 from moorage.products.apps.probing import SwapProber, check, check_through, target_of
+from moorage.runtime.engines.ports import Address
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ def answer(status: int, body: bytes = b"ok") -> bytes:
 @pytest.mark.parametrize("status", [200, 204, 302, 399])
 async def test_an_app_that_answers_two_or_three_hundred_is_well(status: int) -> None:
     async with speaking(answer(status, b"" if status == 204 else b"ok")) as app:
-        problem = await check(app.port, "/health", HOST)
+        problem = await check(Address(app.port), "/health", HOST)
 
     assert problem is None
     assert app.heads[0].startswith("GET /health HTTP/1.1\r\n")
@@ -89,14 +90,14 @@ async def test_an_app_that_answers_two_or_three_hundred_is_well(status: int) -> 
 )
 async def test_what_an_app_says_instead_is_told_in_a_sentence(said: bytes, problem: str) -> None:
     async with speaking(said) as app:
-        assert await check(app.port, "/health", HOST) == problem
+        assert await check(Address(app.port), "/health", HOST) == problem
 
 
 async def test_an_app_that_hangs_up_does_not_listen_or_stays_silent_is_told_apart() -> None:
     async with speaking(lambda _: None) as rude, speaking(SILENCE) as silent:
-        hung_up = await check(rude.port, "/", HOST)
-        nothing = await check(silent.port, "/", HOST, timeout_s=0.1)
-    refused = await check(free_port(), "/", HOST)
+        hung_up = await check(Address(rude.port), "/", HOST)
+        nothing = await check(Address(silent.port), "/", HOST, timeout_s=0.1)
+    refused = await check(Address(free_port()), "/", HOST)
 
     assert hung_up == "GET / got no answer: the connection was closed"
     assert nothing == "no answer within 0.1 s"
@@ -106,7 +107,7 @@ async def test_an_app_that_hangs_up_does_not_listen_or_stays_silent_is_told_apar
 
 async def test_an_answer_that_never_ends_is_an_answer() -> None:
     async with speaking(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n") as app:
-        assert await check(app.port, "/events", HOST) is None
+        assert await check(Address(app.port), "/events", HOST) is None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ async def test_an_answer_that_never_ends_is_an_answer() -> None:
 )
 async def test_a_path_cannot_leave_its_place_in_the_request_line(path: str, target: str) -> None:
     async with speaking(OK) as app:
-        problem = await check(app.port, path, HOST)
+        problem = await check(Address(app.port), path, HOST)
 
     assert problem is None
     assert target_of(path) == target

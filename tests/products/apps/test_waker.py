@@ -16,7 +16,8 @@ from tests.ports import free_port
 
 from moorage.core.net import error_pages
 from moorage.gateway.caddy import find_caddy
-from moorage.products.apps.waker import AppAddress, Waker
+from moorage.products.apps.waker import Waker
+from moorage.runtime.engines.ports import Address
 
 pytestmark = pytest.mark.anyio
 
@@ -36,10 +37,10 @@ class Sleeper:
     woken: list[str] = field(default_factory=list)
     connections: int = 0
 
-    async def wake(self, host: str) -> AppAddress | None:
+    async def wake(self, host: str) -> Address | None:
         self.woken.append(host)
         await self.awake.wait()
-        return AppAddress(self.port)
+        return Address(self.port)
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +64,7 @@ async def app_of(serve: Serve, *, is_awake: bool = True) -> AsyncIterator[Sleepe
 @contextlib.asynccontextmanager
 async def waker_of(
     path: Path,
-    wake: Callable[[str], Awaitable[AppAddress | None]],
+    wake: Callable[[str], Awaitable[Address | None]],
     within_s: float = PATIENCE_S,
     most_waiting: int = 1000,
 ) -> AsyncIterator[Waker]:
@@ -233,12 +234,12 @@ async def test_many_requests_of_one_host_wake_it_once_and_other_hosts_for_themse
 
 
 async def test_an_app_that_does_not_come_up_gets_a_page_that_says_so(path: Path) -> None:
-    async def wake(host: str) -> AppAddress | None:
+    async def wake(host: str) -> Address | None:
         if host == "late":
             raise TimeoutError
         if host == "stuck":
             await asyncio.Event().wait()
-        return AppAddress(free_port()) if host == "crashed" else None
+        return Address(free_port()) if host == "crashed" else None
 
     async with waker_of(path, wake, within_s=0.2):
         answers = {
@@ -254,7 +255,7 @@ async def test_an_app_that_does_not_come_up_gets_a_page_that_says_so(path: Path)
 
 
 async def test_a_browser_gets_a_page_that_loads_again_and_a_program_the_envelope(path: Path) -> None:
-    async def wake(host: str) -> AppAddress | None:
+    async def wake(host: str) -> Address | None:
         return None
 
     async with waker_of(path, wake):
@@ -276,7 +277,7 @@ async def test_an_error_in_waking_is_told_to_whoever_watches_the_loop_and_not_to
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: told.append(repr(context["exception"])))
 
-    async def wake(host: str) -> AppAddress | None:
+    async def wake(host: str) -> Address | None:
         raise LookupError("a secret thing")
 
     try:
@@ -404,7 +405,7 @@ async def test_an_answer_to_head_has_no_body_whatever_its_length_says(path: Path
 async def test_a_request_that_cannot_be_read_wakes_nobody(path: Path, sent: bytes, status: int) -> None:
     woken: list[str] = []
 
-    async def wake(host: str) -> AppAddress | None:
+    async def wake(host: str) -> Address | None:
         woken.append(host)
         return None
 
@@ -419,7 +420,7 @@ async def test_it_takes_the_place_of_a_stale_socket_and_leaves_none_behind(path:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
 
-    async def wake(host: str) -> AppAddress | None:
+    async def wake(host: str) -> Address | None:
         return None
 
     async with waker_of(path, wake):

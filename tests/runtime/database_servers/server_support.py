@@ -157,7 +157,7 @@ class Server:
             cpu=2.0,
             memory_mb=max(512, self.options.memory_mb),
             uid=self.uid,
-            doors=[f"127.0.0.1:{self.options.primary.port}"] if self.options.primary else [],
+            doors=[f"127.0.0.1:{self.options.primary.address.port}"] if self.options.primary else [],
             port=self.options.port,
             stop_signal=self.kind.stop_signal,
             is_boxed=self.is_boxed,

@@ -17,9 +17,10 @@ from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.mariadb import configuration as mariadb_conf
 from moorage.runtime.database_servers.ports import CONF, DATA, RUN, Primary, Recovery, ServerOptions, Software
 from moorage.runtime.database_servers.postgres import configuration as postgres_conf
+from moorage.runtime.engines.ports import Address
 
 SHAPE = ServerOptions(port=21_000, memory_mb=256, cpu=0.25)
-REPLICA = replace(SHAPE, primary=Primary(21_001, "se:cret\\"), is_replicated=True, number=2)
+REPLICA = replace(SHAPE, primary=Primary(Address(21_001), "se:cret\\"), is_replicated=True, number=2)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.runtime.database_servers.server_support import (
 )
 
 from moorage.runtime.database_servers.ports import REPLICATOR, Primary
+from moorage.runtime.engines.ports import Address
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_no_password_and_no_statement_is_in_the_log(server: Server) -> None:
 def test_a_replica_follows_and_then_goes_on_by_itself(lab: Lab, server: Server) -> None:
     server.kind.provision(server.access, server.names, "secret:of\\replicas")
     server.stop()
-    copy = lab.new(server.software, primary=Primary(server.options.port, "secret:of\\replicas"), number=2)
+    copy = lab.new(server.software, primary=Primary(Address(server.options.port), "secret:of\\replicas"), number=2)
     copy.copy_of(server)
     server.start()
 

@@ -24,6 +24,7 @@ from moorage.runtime.database_servers.mariadb import dumps as mariadb_dumps
 from moorage.runtime.database_servers.ports import Primary, ServerFailed, Software
 from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
 from moorage.runtime.database_servers.replication import Replication, replication_of
+from moorage.runtime.engines.ports import Address
 
 PASSWORD = "a-password-of-the-replica"
 
@@ -103,7 +104,7 @@ def pair(lab: Lab, software: Software) -> Pair:
     primary.start()
     primary.settle(PASSWORD)
     primary.ask("CREATE TABLE t (n int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    follows = Primary(primary.options.port, PASSWORD)
+    follows = Primary(Address(primary.options.port), PASSWORD)
     replica = lab.new(software, is_replicated=True, number=12, primary=follows)
     replica.uid, replica.admin, replica.names = primary.uid, primary.admin, primary.names
     return Pair(primary, replica)

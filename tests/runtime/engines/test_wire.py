@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.ports import Address, AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 
 COMMON: dict[str, Any] = {
     "key": "r1",
@@ -51,3 +51,13 @@ def test_a_state_of_an_earlier_shim_lacks_newer_fields() -> None:
     del message["otherPort"]
 
     assert wire.read_state(message) == ReplicaState("r1", 5, 7, 21_000, "running", is_listening=True)
+
+
+def test_the_state_of_an_earlier_shim_has_the_address_of_this_machine() -> None:
+    message = wire.state_json(ReplicaState("r1", 5, 7, 21_000, "running"))
+    del message["host"]
+
+    address = wire.read_state(message).address
+
+    assert str(address) == "127.0.0.1:21000"
+    assert str(Address(21_000, "fd00::1")) == "[fd00::1]:21000"

@@ -13,6 +13,7 @@ from moorage.products.apps import probing
 from moorage.products.apps.probing import WrongAnswer
 from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
+from moorage.runtime.engines.ports import Address
 
 DEFAULT_PATH = "/"  # stored for a project whose owner chose no path
 # An API without a page at "/" answers 404 or 401 there: without a path of its owner's choice, this is healthy.
@@ -42,9 +43,9 @@ class HealthCheck:
         """
         return self.accepted if self.path == DEFAULT_PATH else frozenset(ACCEPTED_BY_DEFAULT) - {NOT_FOUND}
 
-    async def check(self, port: int) -> str | None:
-        """Return None if the app on a local port is healthy, else the reason."""
-        return await probing.check(port, self.path, self.host, accepted=self.accepted)
+    async def check(self, address: Address) -> str | None:
+        """Return None if the app at an address is healthy, else the reason."""
+        return await probing.check(address, self.path, self.host, accepted=self.accepted)
 
     def explain(self, problem: str) -> str:
         """Add the rule to a wrong answer, so that its owner knows what to change."""

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from moorage.core.net.http1 import BadResponse, Connection, CutOff, Response, ResponseError, connect, encode_request
 from moorage.products.analytics.lines import OWN_AGENT as AGENT
+from moorage.runtime.engines.ports import Address
 
-LOOPBACK = "127.0.0.1"
 MAX_BODY_BYTES = 2**20  # The rest of a longer body is not read.
 RESPONSE_TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 0.25  # for the body of a health check: many apps log an error when a client closes too early
@@ -49,10 +49,11 @@ def target_of(path: str) -> str:
 
 
 async def check(
-    port: int, path: str, host: str, timeout_s: float = RESPONSE_TIMEOUT_S, *, accepted: Container[int] = HEALTHY
+    address: Address, path: str, host: str, timeout_s: float = RESPONSE_TIMEOUT_S, *, accepted: Container[int] = HEALTHY
 ) -> str | None:
-    """Return None if the app on a local port answers an accepted status, else the reason."""
-    return await _probe(LOOPBACK, port, path, host, timeout_s, f"nothing listens on PORT ({port}) yet", accepted)
+    """Return None if the app at an address answers an accepted status, else the reason."""
+    refused = f"nothing listens on PORT ({address.port}) yet"
+    return await _probe(address.host, address.port, path, host, timeout_s, refused, accepted)
 
 
 async def check_through(

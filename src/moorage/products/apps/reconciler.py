@@ -72,7 +72,7 @@ class AppReconciler:
         for row in await self._claim(rows):
             state = states.get(row.key)
             self._limits_due[row.id] = 0.0  # An earlier process may not have come to it.
-            if row.status == ReplicaStatus.READY and (state is None or state.port != row.port):
+            if row.status == ReplicaStatus.READY and (state is None or state.address != row.address):
                 await self._write(row, partial(service.start_over, reason="it ended while the platform was stopped"))
 
     async def _claim(self, rows: list[Replica]) -> list[Replica]:
@@ -118,7 +118,7 @@ class AppReconciler:
             return partial(self._bring_up, row, is_live=is_live) if self._may_start(row) else None
         if row.status == ReplicaStatus.READY:
             state = self._engine.states().get(row.key)
-            if state is None or state.port != row.port:
+            if state is None or state.address != row.address:
                 return partial(self._start_over, row)
             is_limit_due = self._limits_due.get(row.id, inf) <= asyncio.get_running_loop().time()
             return partial(self._limit_cpu, row) if is_limit_due else None
@@ -175,7 +175,7 @@ class AppReconciler:
     async def _find_problem(self, state: ReplicaState, check: HealthCheck) -> str | None:
         if not state.is_listening:
             return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
-        return await check.check(state.port)
+        return await check.check(state.address)
 
     async def _set_ready(self, row: Replica, state: ReplicaState) -> None:
         self._pauses.pop(row.id, None)

@@ -10,6 +10,7 @@ from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import deployment
 from moorage.products.projects.tables import preview, project
+from moorage.runtime.engines.ports import Address
 
 # No foreign keys, because a replica is stopped some time after its project was deleted.
 replica = table(
@@ -21,7 +22,7 @@ replica = table(
     Column("deployment_id", Id, nullable=False),
     text("token"),  # secret that authenticates the replica's shim to the control process
     text("status"),  # ReplicaStatus
-    Column("port", Integer, nullable=True),  # on 127.0.0.1; null before the start
+    Column("port", Integer, nullable=True),  # null before the start
     text("reason", nullable=True),  # why the replica is not ready
     millis("drain_until", nullable=True),
     millis("created_at"),
@@ -61,6 +62,10 @@ class Replica:
     @property
     def key(self) -> str:
         return f"r{self.id}"
+
+    @property
+    def address(self) -> Address | None:
+        return Address(self.port) if self.port else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from moorage.core.kit.ids import new_trace_id
 from moorage.core.net import error_pages
 from moorage.core.net.error_pages import ErrorPage
 from moorage.core.net.http1 import BadResponse, Response
+from moorage.runtime.engines.ports import Address
 
 MAX_HEAD_BYTES = 64 * 1024
 READ_HEAD_TIMEOUT_S = 30.0
@@ -37,13 +38,7 @@ _HOP = (b"connection", b"keep-alive", b"proxy-connection")
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class AppAddress(NamedTuple):
-    """Local address of an app."""
-
-    port: int
-
-
-Wake = Callable[[str], Awaitable[AppAddress | None]]
+Wake = Callable[[str], Awaitable[Address | None]]
 
 
 class Refusal(Exception):
@@ -138,7 +133,7 @@ class Waker:
         self._wake = wake
         self._within_s = within_s
         self._most_waiting = most_waiting
-        self._wakings: dict[str, asyncio.Task[AppAddress | None]] = {}
+        self._wakings: dict[str, asyncio.Task[Address | None]] = {}
         self._waiting: Counter[str] = Counter()
         self._requests: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -208,7 +203,7 @@ class Waker:
             raise _not_yet()
         return await _connect(target)
 
-    async def _wait_for_app(self, client: _Client, host: str) -> AppAddress | None:
+    async def _wait_for_app(self, client: _Client, host: str) -> Address | None:
         """Wait for the wake task of a host; raises Refusal, or Gone on disconnect."""
         waking = self._waking(host)
         gone = asyncio.ensure_future(client.gone.wait())
@@ -222,19 +217,19 @@ class Waker:
             raise _too_late()
         return None if _error_of(waking) else waking.result()
 
-    def _waking(self, host: str) -> asyncio.Task[AppAddress | None]:
+    def _waking(self, host: str) -> asyncio.Task[Address | None]:
         """Return the wake task that all requests of a host share; start it if needed."""
         if host not in self._wakings:
             self._wakings[host] = asyncio.ensure_future(self._wake_up(host))
             self._wakings[host].add_done_callback(lambda done: self._on_wake_done(host, done))
         return self._wakings[host]
 
-    async def _wake_up(self, host: str) -> AppAddress | None:
+    async def _wake_up(self, host: str) -> Address | None:
         # The timeout keeps a task that hangs from blocking all later requests of the host.
         async with asyncio.timeout(self._within_s):
             return await self._wake(host)
 
-    def _on_wake_done(self, host: str, waking: asyncio.Task[AppAddress | None]) -> None:
+    def _on_wake_done(self, host: str, waking: asyncio.Task[Address | None]) -> None:
         del self._wakings[host]
         error = _error_of(waking)
         if error is not None and not isinstance(error, TimeoutError | asyncio.CancelledError):
@@ -321,13 +316,13 @@ class _App:
         self._sock.close()
 
 
-async def _connect(target: AppAddress) -> _App:
+async def _connect(target: Address) -> _App:
     """Connect to an app; raises Refusal (503) where it ended again meanwhile."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", target.port))
+            await asyncio.get_running_loop().sock_connect(sock, (target.host, target.port))
     except (OSError, TimeoutError):
         sock.close()
         raise _not_yet() from None

@@ -11,9 +11,9 @@ from moorage.core.db.tx import Tx
 from moorage.products.apps import service
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.tables import LiveApp
-from moorage.products.apps.waker import AppAddress
 from moorage.products.domains import service as domains
 from moorage.products.projects import service as projects
+from moorage.runtime.engines.ports import Address
 
 READY_POLL_INTERVAL_S = 0.5
 
@@ -24,7 +24,7 @@ class AppStarter:
         self._reconciler = reconciler
         self._local_address = local_address  # of a replica, also on another machine
 
-    async def wake(self, host: str) -> AppAddress | None:
+    async def wake(self, host: str) -> Address | None:
         """Return the address of a host's app once it is ready; None without an app."""
         app = await self._db.read(partial(find_app, host=host))
         if app is None:
@@ -37,7 +37,7 @@ class AppStarter:
             if address is None:
                 return None
             if address:
-                return AppAddress(int(self._local_address(address).rpartition(":")[2]))
+                return Address(int(self._local_address(address).rpartition(":")[2]))
             await self._reconciler.changed(READY_POLL_INTERVAL_S)
 
 

@@ -44,7 +44,7 @@ def update_secret(tx: Tx, org_id: int, database: Database) -> None:
     resource = projects.resource_of(database.project_id)
     if database.secret_name in vault.names(tx, org_id, resource) and not _is_linked(tx, org_id, database):
         return
-    value = urls.make(database, urls.HERE, password)
+    value = urls.make(database, database.address.host, password)
     vault.put(tx, org_id, resource, database.secret_name, value, origin=database.resource)
 
 
@@ -73,7 +73,7 @@ def unlink(tx: Tx, org_id: int, database: Database) -> None:
     resource = projects.resource_of(database.project_id)
     # The migration that added origins also marked secrets that a user had replaced.
     stored = vault.find(tx, org_id, resource, database.secret_name)
-    if stored is not None and f"@{urls.HERE}:{database.port}/" in stored:
+    if stored is not None and f"@{database.address}/" in stored:
         vault.remove(tx, org_id, resource, database.secret_name)
 
 
@@ -85,4 +85,4 @@ def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
 
 def egress_rules(tx: Tx, org_id: int, project_id: int) -> list[str]:
     """Return the addresses of the linked databases of a project."""
-    return [f"{urls.HERE}:{each.port}" for each in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]
+    return [str(each.address) for each in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]

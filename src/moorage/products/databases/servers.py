@@ -142,7 +142,7 @@ class Servers:
     async def options(self, database: Database, server: Server) -> ServerOptions:
         primary = None
         if server.role == "replica":
-            primary = Primary(database.port, (await self.secrets(database)).replica)
+            primary = Primary(database.address, (await self.secrets(database)).replica)
         return ServerOptions(
             port=server.port,
             memory_mb=int(database.tier.memory * MB_OF_GB),
@@ -277,7 +277,7 @@ class Servers:
             memory_mb=options.memory_mb,
             pids=MAX_PIDS,
             uid=self.uid(database.id),
-            doors=[f"{urls.HERE}:{options.primary.port}"] if options.primary else [],
+            doors=[str(options.primary.address)] if options.primary else [],
             block=[ANY_ADDRESS + "/0", "::/0"],
             is_boxed=self.is_sandboxed,
             port=options.port if options.is_open else 0,

@@ -24,6 +24,7 @@ from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.core.jobs.tables import job
+from moorage.runtime.engines.ports import Address
 
 database = table(
     "database",
@@ -184,6 +185,11 @@ class Database:
     machine_id: int
 
     @property
+    def address(self) -> Address:
+        """Return the address of its primary, which stays the same when a replica takes over."""
+        return Address(self.port)
+
+    @property
     def engine(self) -> str:
         """Return the type as in the API, in lower case."""
         return self.type.lower()
@@ -228,6 +234,10 @@ class Server:
     @property
     def key(self) -> str:
         return f"d{self.id}"
+
+    @property
+    def address(self) -> Address:
+        return Address(self.port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from urllib.parse import quote
 from moorage.products.databases.tables import Database
 from moorage.settings import Settings
 
-HERE = "127.0.0.1"
 STARS = "****"
 # URL parameters for TLS, which the proxy requires.
 TLS_PARAMETERS = {"postgresql": "sslmode=require", "mysql": "ssl-mode=REQUIRED"}
@@ -21,11 +20,11 @@ class Urls:
     private: str | None
 
 
-def public_host(settings: Settings) -> str:
-    """Return the host name or address of public databases."""
+def public_host(settings: Settings, database: Database) -> str:
+    """Return the host name or address of a public database."""
     if settings.database_host:
         return settings.database_host
-    return settings.domain if settings.is_production else HERE
+    return settings.domain if settings.is_production else database.address.host
 
 
 def is_public(settings: Settings, database: Database) -> bool:
@@ -34,17 +33,17 @@ def is_public(settings: Settings, database: Database) -> bool:
 
 
 def host_of(settings: Settings, database: Database) -> str:
-    return public_host(settings) if database.visibility == "public" else HERE
+    return public_host(settings, database) if database.visibility == "public" else database.address.host
 
 
 def urls_of(settings: Settings, database: Database, password: str | None = None) -> Urls:
     """Return the URLs of a database, masked without a password; None until it ran."""
     if database.running_since is None:
         return Urls(None, None)
-    private = make(database, HERE, password)
+    private = make(database, database.address.host, password)
     if database.visibility != "public":
         return Urls(None, private)
-    public = make(database, public_host(settings), password)
+    public = make(database, public_host(settings, database), password)
     return Urls(f"{public}?{TLS_PARAMETERS[database.engine]}" if is_public(settings, database) else public, private)
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from moorage.runtime.engines.ports import Address
+
 ADMIN = "moorage"  # the platform's superuser; it can log in through the Unix socket only
 REPLICATOR = "moorage_replica"  # the role that a replica uses to connect to its primary
 READER = "moorage_reader"  # of MariaDB and MySQL: can read the tenant's database; created by the first query
@@ -81,7 +83,7 @@ class Access:
 class Primary:
     """Connection parameters of the primary that a replica streams from."""
 
-    port: int  # at 127.0.0.1
+    address: Address
     password: str  # of REPLICATOR
 
 

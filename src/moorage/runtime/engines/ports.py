@@ -8,10 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGTERM
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Health = Literal["", "starting", "healthy", "unhealthy"]  # of a HEALTHCHECK command; "" without one
 Phase = Literal["starting", "running", "waiting", "stopped"]
+THIS_MACHINE = "127.0.0.1"  # host of workloads that only this machine reaches
+
+
+class Address(NamedTuple):
+    """TCP address at which the platform and other workloads reach a workload."""
+
+    port: int
+    host: str = THIS_MACHINE
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class CannotStart(Exception):
@@ -88,7 +99,7 @@ class ReplicaState:
     key: str
     pid: int  # of the shim; unique together with `started`
     started: int  # start time of the shim in clock ticks since boot
-    port: int  # of this machine; 0 for a one-off run
+    port: int  # 0 for a one-off run
     phase: Phase  # `waiting`: crashed, restarts after a delay
     is_listening: bool = False
     app_pid: int | None = None
@@ -101,6 +112,11 @@ class ReplicaState:
     disk_bytes: int = 0
     health: Health = ""
     other_port: int = 0  # port that the app listens on instead of PORT, as the app calls it; 0 for none
+    host: str = THIS_MACHINE
+
+    @property
+    def address(self) -> Address:
+        return Address(self.port, self.host)
 
 
 class Replicas(Protocol):

@@ -206,7 +206,7 @@ class Replicator:
     async def _ensure_port(self, server: Server) -> None:
         """Stop a promoted server that still listens on its former port."""
         state = self._servers.engine.states().get(server.key)
-        if state is not None and state.port != server.port:
+        if state is not None and state.address != server.address:
             await self._servers.stop(server, STOP_GRACE_S)
 
     async def _fail_database(self, pair: Pair, primary: Server) -> None:
@@ -348,7 +348,7 @@ class Replicator:
     async def _load(self, database: Database, replica: Server, folder: Path) -> None:
         replica_options = await self._servers.options(database, replica)
         options = dataclasses.replace(replica_options, port=SCRATCH_PORT, is_open=False, primary=None)
-        primary = Primary(database.port, (await self._servers.secrets(database)).replica)
+        primary = Primary(database.address, (await self._servers.secrets(database)).replica)
         software = self._servers.software(database)
         async with self._servers.scratch(database, folder, options) as access:
             await in_thread(self._servers.kind(database).set_admin_password, software, access)
@@ -420,7 +420,7 @@ class Replicator:
     async def _answers(self, database: Database, server: Server) -> bool:
         """Tell whether a server has its folder and accepts connections on its port."""
         state = self._servers.engine.states().get(server.key)
-        if state is None or state.port != server.port or await self._is_folder_gone(database, server):
+        if state is None or state.address != server.address or await self._is_folder_gone(database, server):
             return False
         access = await self._servers.access(database, server)
         return await self._query(self._servers.kind(database).ping, access)

@@ -73,9 +73,9 @@ class MariaDBReplication:
             box.feed("mariadb", args, {"MYSQL_PWD": access.password}, _read(seed))
         with _opened(access) as cursor:
             cursor.execute(
-                "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s,"
+                "CHANGE MASTER TO MASTER_HOST=%s, MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s,"
                 " MASTER_CONNECT_RETRY=1, MASTER_HEARTBEAT_PERIOD=3, MASTER_USE_GTID=slave_pos",
-                (primary.port, REPLICATOR, primary.password),
+                (primary.address.host, primary.address.port, REPLICATOR, primary.password),
             )
         seed.unlink()
 

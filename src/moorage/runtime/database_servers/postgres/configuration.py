@@ -175,8 +175,8 @@ def _origin(options: ServerOptions, inside: str) -> Settings:
     """Return the settings for streaming from a primary, or for recovery."""
     if options.primary is not None:
         parameters = {
-            "host": "127.0.0.1",
-            "port": str(options.primary.port),
+            "host": options.primary.address.host,
+            "port": str(options.primary.address.port),
             "user": REPLICATOR,
             "passfile": f"{inside}/{CONF}/{SECRET_FILE}",
             "application_name": f"replica_{options.number}",
@@ -244,7 +244,8 @@ def password_line(options: ServerOptions) -> str:
     """Return the pgpass line of a replica."""
     assert options.primary is not None
     escaped = options.primary.password.replace("\\", "\\\\").replace(":", "\\:")
-    return f"127.0.0.1:{options.primary.port}:*:{REPLICATOR}:{escaped}\n"
+    host, port = options.primary.address.host.replace(":", "\\:"), options.primary.address.port
+    return f"{host}:{port}:*:{REPLICATOR}:{escaped}\n"
 
 
 def major(software: Software) -> int:
