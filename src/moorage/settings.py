@@ -6,8 +6,6 @@ with dashes). The reference documentation prints its description.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
 import os
 from enum import StrEnum
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from moorage.core.kit.secret_text import weakness
 from moorage.core.net import function_hosts, registry_mirrors
 from moorage.core.net.targets import TargetPolicy
 from moorage.core.validated import Field, SecretStr, Validated, ValidationError, field_validator, model_validator
@@ -57,34 +56,6 @@ class Substitution(StrEnum):
 
 class BadSettings(CannotStart):
     """The settings are invalid; the message names each variable and its valid values."""
-
-
-def weakness(secret: str) -> str | None:
-    """Return the problem of a 32-byte secret, or None."""
-    try:
-        raw = decode_secret(secret)
-    except ValueError:
-        return "should be 32 random bytes in hex or base64"
-    if len(raw) < 32:
-        return f"is too short: {len(raw)} bytes, 32 are needed"
-    # 32 random bytes have about 30 distinct values; a repeated word has far fewer.
-    if len(set(raw)) < 16:
-        return "is too weak: its bytes repeat"
-    return None
-
-
-def decode_secret(secret: str) -> bytes:
-    """Decode a secret in hex or base64 (either alphabet); raises ValueError."""
-    text = secret.strip()
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        pass
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
-    except binascii.Error as error:
-        raise ValueError("neither hex nor base64") from error
 
 
 class Settings(Validated):

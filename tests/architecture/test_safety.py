@@ -21,7 +21,8 @@ def test_nothing_runs_a_shell() -> None:
             name = ast.unparse(call.func)
             if name in ("os.system", "os.popen", "subprocess.getoutput", "asyncio.create_subprocess_shell"):
                 wrong.append(f"{path.relative_to(SRC)}:{call.lineno} {name}")
-            if any(keyword.arg == "shell" for keyword in call.keywords):
+            # `ImageConfig(shell=…)` is the instruction of a Dockerfile.
+            if name != "ImageConfig" and any(keyword.arg == "shell" for keyword in call.keywords):
                 wrong.append(f"{path.relative_to(SRC)}:{call.lineno} shell=")
 
     assert wrong == []

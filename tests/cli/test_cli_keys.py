@@ -15,6 +15,7 @@ from tests.runtime.edge.pool_support import make_function
 
 from moorage import settings as settings_module
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.secret_text import weakness
 from moorage.platform import keys
 from moorage.runtime.edge.route_file import RouteFile
 
@@ -43,7 +44,7 @@ def test_a_generated_key_is_fresh_and_good_enough_for_production() -> None:
 
     assert first != second
     assert len(bytes.fromhex(first)) == 32
-    assert settings_module.weakness(first) is None
+    assert weakness(first) is None
 
 
 def test_rotating_a_stored_key_replaces_it_and_keeps_every_secret(tmp_path: Path) -> None:

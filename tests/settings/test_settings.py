@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from moorage.settings import BadSettings, Settings, Substitution, as_environment, decode_secret, load, weakness
+from moorage.core.kit.secret_text import decode_secret, weakness
+from moorage.settings import BadSettings, Settings, Substitution, as_environment, load
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_the_defaults_are_those_of_one_machine() -> None:
         ("ARTIFACTS_URL", "ftp://x", "MOORAGE_ARTIFACTS_URL: should start with s3://"),
         ("OIDC_ISSUERS", "http://example.com", "http://example.com should be https, or http on loopback"),
         ("TRUSTED_PROXIES", "nonsense", "MOORAGE_TRUSTED_PROXIES"),
-        ("REGISTRY_MIRRORS", "mirror", "MOORAGE_REGISTRY_MIRRORS: 'mirror' should be like docker.io=mirror.example.com"),
+        ("REGISTRY_MIRRORS", "mirror", "REGISTRY_MIRRORS: 'mirror' should be like docker.io=mirror.example.com"),
         ("MASTER_KEY", "abc", "MOORAGE_MASTER_KEY"),
         ("FUNCTIONS_DOMAIN", "https://fn.example.com", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
         ("FUNCTIONS_DOMAIN", "192.0.2.1", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),

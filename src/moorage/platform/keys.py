@@ -10,10 +10,11 @@ from moorage.core.db.snapshots import store_path
 from moorage.core.env import Env
 from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import KeyRing, derive
+from moorage.core.kit.secret_text import decode_secret
 from moorage.errors import CannotStart
 from moorage.platform import store_checks
 from moorage.runtime.edge import route_file
-from moorage.settings import Settings, decode_secret
+from moorage.settings import Settings
 
 LEAST_BYTES = 32
 

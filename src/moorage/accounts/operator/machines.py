@@ -12,6 +12,7 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.decoding import decode
 from moorage.core.machines import service
 from moorage.core.machines.states import MachineStatus
 from moorage.core.machines.tables import Machine
@@ -72,7 +73,7 @@ def _see(tx: Tx, row: Machine, age_ms: int, counts: Mapping[str, Mapping[int, in
 
 def _decode(row: Machine) -> facts.Machine:
     if row.facts:
-        return msgspec.json.decode(row.facts, type=facts.Machine)
+        return decode(row.facts, facts.Machine)
     return facts.Machine(row.name, row.cpu_count, (0.0, 0.0, 0.0), row.memory_mb * MB, 0, 0, 0, 0, {})
 
 

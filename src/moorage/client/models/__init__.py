@@ -197,6 +197,10 @@ if TYPE_CHECKING:
     from moorage.client.models.projects import UpdateProjectInput as UpdateProjectInput
     from moorage.client.models.projects import UploadForm as UploadForm
     from moorage.client.models.projects import UploadResult as UploadResult
+    from moorage.client.models.registries import CreateRegistryInput as CreateRegistryInput
+    from moorage.client.models.registries import RegistryDeleted as RegistryDeleted
+    from moorage.client.models.registries import RegistryOut as RegistryOut
+    from moorage.client.models.registries import UpdateRegistryInput as UpdateRegistryInput
     from moorage.client.models.rules import HeaderRule as HeaderRule
     from moorage.client.models.rules import HeaderRuleInput as HeaderRuleInput
     from moorage.client.models.rules import RedirectRule as RedirectRule
@@ -253,6 +257,7 @@ _HOMES = {
     "CreateMonitorInput": "moorage.client.models.monitors",
     "CreateProjectInput": "moorage.client.models.projects",
     "CreateProjectResult": "moorage.client.models.projects",
+    "CreateRegistryInput": "moorage.client.models.registries",
     "CreateScheduledFunctionInput": "moorage.client.models.schedules",
     "CreateTokenInput": "moorage.client.models.identity",
     "CreatedToken": "moorage.client.models.identity",
@@ -368,6 +373,8 @@ _HOMES = {
     "Received": "moorage.client.models.webhooks",
     "RedirectRule": "moorage.client.models.rules",
     "RedirectRuleInput": "moorage.client.models.rules",
+    "RegistryDeleted": "moorage.client.models.registries",
+    "RegistryOut": "moorage.client.models.registries",
     "RemovedMachine": "moorage.client.models.operator",
     "RenameInput": "moorage.client.models.projects",
     "RepositoryItem": "moorage.client.models.projects",
@@ -413,6 +420,7 @@ _HOMES = {
     "UpdateMonitorInput": "moorage.client.models.monitors",
     "UpdateOrganizationInput": "moorage.client.models.organizations",
     "UpdateProjectInput": "moorage.client.models.projects",
+    "UpdateRegistryInput": "moorage.client.models.registries",
     "UpdateScheduledFunctionInput": "moorage.client.models.schedules",
     "UpdateTenantInput": "moorage.client.models.operator",
     "UpdateUserInput": "moorage.client.models.operator",

@@ -56,6 +56,7 @@ class CronjobDetail(Model, kw_only=True):
     docker_build_context_dir: str | None
     dockerfile_path: str | None
     docker_build_args: dict[str, str] | None
+    docker_build_target: str | None
     status: str | None
     is_active: bool
     env: List[EnvOut]
@@ -126,6 +127,10 @@ class CreateCronjobInput(Model, kw_only=True):
     command: str | msgspec.UnsetType = msgspec.UNSET
     dockerfile_path: str | msgspec.UnsetType = msgspec.UNSET
     docker_build_context_dir: str | msgspec.UnsetType = msgspec.UNSET
+    # Values of ARG in the Dockerfile.
+    docker_build_args: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # Stage of the Dockerfile to build; empty for the last.
+    docker_build_target: str | msgspec.UnsetType = msgspec.UNSET
     auto_deploy: bool | msgspec.UnsetType = msgspec.UNSET
     # An image reference, such as `alpine:3.20`.
     public_image: str | msgspec.UnsetType = msgspec.UNSET
@@ -144,6 +149,10 @@ class UpdateCronjobInput(Model, kw_only=True):
     start_cmd: str | msgspec.UnsetType = msgspec.UNSET
     dockerfile_path: str | msgspec.UnsetType = msgspec.UNSET
     docker_build_context_dir: str | msgspec.UnsetType = msgspec.UNSET
+    # Values of ARG in the Dockerfile.
+    docker_build_args: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # Stage of the Dockerfile to build; empty for the last.
+    docker_build_target: str | msgspec.UnsetType = msgspec.UNSET
     auto_deploy: bool | msgspec.UnsetType = msgspec.UNSET
     public_image: str | msgspec.UnsetType = msgspec.UNSET
     command: str | msgspec.UnsetType = msgspec.UNSET

@@ -68,6 +68,8 @@ class ProjectDetail(Model, kw_only=True):
     pr_preview: bool
     entry_point: str | None
     docker_build_context_dir: str | None
+    docker_build_args: dict[str, str] | None
+    docker_build_target: str | None
     deploy_guard: bool
     triggered_deployment_uuid: str | None = None
 
@@ -254,6 +256,10 @@ class ContainerInput(Model, kw_only=True):
     health_check_path: str | msgspec.UnsetType = msgspec.UNSET
     docker_file_path: str | msgspec.UnsetType = msgspec.UNSET
     docker_build_context_dir: str | msgspec.UnsetType = msgspec.UNSET
+    # Values of ARG in the Dockerfile.
+    docker_build_args: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # Stage of the Dockerfile to build; empty for the last.
+    docker_build_target: str | msgspec.UnsetType = msgspec.UNSET
     tier: TierInput | msgspec.UnsetType = msgspec.UNSET
     # GB.
     disk: int | msgspec.UnsetType = msgspec.UNSET
@@ -306,6 +312,11 @@ class UpdateProjectInput(Model, kw_only=True):
     # At `/`, the default, any status below 500 is healthy; another path has to answer 2xx or 3xx.
     health_check_path: str | msgspec.UnsetType = msgspec.UNSET
     docker_file_path: str | msgspec.UnsetType = msgspec.UNSET
+    docker_build_context_dir: str | msgspec.UnsetType = msgspec.UNSET
+    # Values of ARG in the Dockerfile.
+    docker_build_args: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # Stage of the Dockerfile to build; empty for the last.
+    docker_build_target: str | msgspec.UnsetType = msgspec.UNSET
     # GB.
     disk: int | msgspec.UnsetType = msgspec.UNSET
     tier: TierInput | msgspec.UnsetType = msgspec.UNSET

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec

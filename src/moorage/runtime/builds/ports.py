@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from moorage.core.kit.decoding import decoder_of
+
 Stream = Literal["stdout", "stderr", "system"]
 Kind = Literal["static", "container"]
 
@@ -34,7 +36,7 @@ def args_text(args: Mapping[str, str]) -> str:
     return msgspec.json.encode(args).decode()
 
 
-read_args = msgspec.json.Decoder(dict[str, str]).decode
+read_args = decoder_of(dict[str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,11 @@ PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001:app:/home/app:/bin/sh\n
 GROUP = "root:x:0:\nstaff:x:50:app\napp:x:1001:\n"
 ORG = 7
 FIRST_ID = 1_000_000_000
-CONFIG = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "BASE=yes"], "Cmd": ["/bin/sh"], "WorkingDir": "/"}
+CONFIG: dict[str, Any] = {
+    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "BASE=yes"],
+    "Cmd": ["/bin/sh"],
+    "WorkingDir": "/",
+}
 
 
 def base_layer(folder: Path) -> bytes:
