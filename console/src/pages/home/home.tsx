@@ -1,6 +1,7 @@
 /** Home: resources at a glance, recent deployments, incidents, usage; and the guide of the first run. */
 
 import { Activity, ArrowRight, Boxes, Clock, Database, SquareFunction, type LucideIcon } from "lucide-preact";
+import { useRef } from "preact/hooks";
 import { useResource } from "../../api/resource";
 import { organizationId } from "../../api/session";
 import type { Data, Item } from "../../api/types";
@@ -25,6 +26,8 @@ export default function Home() {
   const me = useResource("/v1/me", {}, { pollMs: 120_000 });
   const organization = me.data?.organizations.find((each) => each.organizationId === organizationId.value);
   const isNew = projects.data?.items.length === 0;
+  const startedNew = useRef<boolean>();
+  startedNew.current ??= projects.data && isNew; // The guide stays at its place while it deploys the first site.
   return (
     <>
       <PageHead title={text.home.title} subtitle={<p class="soft">{organization?.name ?? " "}</p>} />
@@ -36,7 +39,7 @@ export default function Home() {
           <Tile icon={Clock} href="/cronjobs" label={text.nav.cronjobs} states={cronjobs.data?.items.map((each) => each.status ?? "")} total={cronjobs.data?.total} />
           <Tile icon={Activity} href="/monitors" label={text.nav.monitors} states={monitors.data?.map(stateOf)} />
         </div>
-        {isNew && <Guide />}
+        {startedNew.current && <Guide />}
         <div class="grid-2">
           {!isNew && (
             <Card
@@ -58,7 +61,7 @@ export default function Home() {
             <UsageCard />
           </div>
         </div>
-        {projects.data && !isNew && <Guide />}
+        {startedNew.current === false && <Guide />}
       </div>
     </>
   );
