@@ -8,6 +8,7 @@ import { hasExpired, isSignedIn, keepPlace } from "./api/session";
 import { Crash } from "./frame/crash";
 import { Frame } from "./frame/frame";
 import { NotFound } from "./frame/notfound";
+import "./lib/marks";
 import "./lib/theme";
 import { PAGES } from "./pages";
 import { Toasts } from "./ui/toast";

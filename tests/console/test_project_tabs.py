@@ -23,7 +23,7 @@ SERVER = """
 const http = require("http");
 console.log(%s);
 http.createServer((request, response) => {
-  console.log("visited " + request.url);
+  console.log(request.url === "/long" ? "y".repeat(10 << 20) : "visited " + request.url);
   response.end("hello");
 }).listen(process.env.PORT);
 """
@@ -193,6 +193,26 @@ def test_what_an_app_prints_is_followed_live_and_shown_as_text(console: Console,
     expect(visit.page.get_by_role("log")).to_contain_text("visited /from-the-test")
     assert "search=from-the-test" in visit.page.url
     assert "range=1h" in visit.page.url
+
+
+@pytest.mark.deep
+def test_a_line_of_10_mb_is_shown_in_part_and_the_page_answers(console: Console, visit: Visit, app: str) -> None:
+    visit.sign_in()
+    visit.settle(f"/projects/{app}/logs")
+    log = visit.page.get_by_role("log")
+    console.running.call("GET", "/long", headers={"Host": f"{app}.localhost"}, port="gateway")
+    console.running.call("GET", "/after", headers={"Host": f"{app}.localhost"}, port="gateway")
+    expect(log).to_contain_text("visited /after")
+    expect(log).to_contain_text("yyyyyyyy")
+    visit.settle(f"/projects/{app}/console")
+    visit.page.get_by_label("Command").fill("head -c 10485760 /dev/zero | tr '\\0' x; echo; echo over")
+    visit.page.get_by_role("button", name="Run").click()
+
+    expect(visit.page.get_by_text("Exit 0 after")).to_be_visible()
+    expect(visit.page.get_by_role("log")).to_contain_text("more in this line")
+    visit.page.get_by_label("Search the log").fill("over")
+    expect(visit.page.get_by_text("1 of 1")).to_be_visible()
+    assert visit.page.locator("main").inner_text().count("x" * 100) < 100
 
 
 def test_a_command_prints_while_it_runs(visit: Visit, app: str) -> None:
