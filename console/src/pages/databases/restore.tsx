@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { api } from "../../api/client";
+import { ApiError } from "../../api/errors";
 import type { Data, Item } from "../../api/types";
 import { absolute } from "../../lib/format";
 import { text } from "../../text";
@@ -26,7 +27,7 @@ export function RestoreDialog({ name, backup, onClose }: { name: string; backup:
   const at = new Date(moment);
   const isWrong = kind === "moment" && !(at >= made && at.getTime() <= Date.now() + 1_000);
   const act = async () => {
-    if (isWrong) throw new Error(t.badTime);
+    if (isWrong) throw new ApiError(400, "bad_request", t.badTime);
     const targetTime = kind === "moment" ? { targetTime: at.toISOString() } : {};
     return api.post("/v1/databases/{name}/restore", { path: { name }, body: { backupName: backup.name, confirm: true, ...targetTime } });
   };
