@@ -96,7 +96,7 @@ function About({ job }: { job: Job }) {
             [t.succeeded, count(stats.successfulRuns)],
             [t.failed, count(stats.failedRuns)],
             [t.skipped, <span title={t.skippedHint}>{count(stats.skippedRuns)}</span>],
-            [t.source, job.publicImage ? <code class="cut">{job.publicImage}</code> : <span class="cut">{`${job.repositoryName} (${job.branch})`}</span>],
+            [t.source, job.publicImage ? <code class="breaks">{job.publicImage}</code> : <span class="breaks">{`${job.repositoryName} (${job.branch})`}</span>],
             [t.tier, job.instanceType ?? "–"],
           ]}
         />

@@ -16,6 +16,7 @@ import { Card } from "../../ui/feedback";
 import { Form, Switch, useForm } from "../../ui/form";
 import { bodyOf, MonitorFields, type MonitorValues } from "./form";
 import type { Monitor, TabProps } from "./monitor";
+import { StatusPreview } from "./preview";
 
 const t = text.monitor;
 
@@ -58,14 +59,20 @@ function StatusPage({ monitor }: { monitor: Monitor }) {
     done: t.switched,
     refreshes: ["/v1/monitors"],
   });
-  const link = organization.data && (
+  const link = organization.data && monitor.public && (
     <ButtonLink size="small" href={`/status/${organization.data.slug}`} isExternal icon={<ExternalLink size={14} aria-hidden="true" />}>
       {t.statusPageOpen}
     </ButtonLink>
   );
   return (
     <Card title={t.statusPage} actions={link}>
-      <Switch label={t.isPublic} hint={t.isPublicHint} isOn={monitor.public} why={whyNot("member")} onChange={(isOn) => void change.run(isOn)} />
+      <div class="stack">
+        <Switch label={t.isPublic} hint={t.isPublicHint} isOn={monitor.public} why={whyNot("member")} onChange={(isOn) => void change.run(isOn)} />
+        <div class="stack tight">
+          <span class="soft small">{t.preview}</span>
+          <StatusPreview monitor={monitor} />
+        </div>
+      </div>
     </Card>
   );
 }

@@ -26,7 +26,7 @@ const COLUMNS: Column<ProjectItem>[] = [
     ),
     sort: (each) => each.projectUrl,
   },
-  { name: text.projects.kind, of: (each) => (each.slug ? (text.projects.kinds[each.slug] ?? each.slug) : "–"), sort: (each) => each.slug, isHiddenOnPhone: true },
+  { name: text.projects.kind, of: (each) => <span class="one-line">{each.slug ? (text.projects.kinds[each.slug] ?? each.slug) : "–"}</span>, sort: (each) => each.slug, isHiddenOnPhone: true },
   {
     name: text.projects.repository,
     of: (each) => <span class="soft cut">{each.repositoryName ?? text.projects.upload}</span>,

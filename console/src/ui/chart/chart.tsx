@@ -115,8 +115,11 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
     legend: { show: false },
     padding: [8, 4, 0, 0],
     cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
-    scales: { y: { range: (_, __, high) => [0, max ?? Math.max(high * 1.1, 1e-6)] } },
-    axes: [axis, { ...axis, size: 46, values: (_, splits) => splits.map((value) => format(value)) }],
+    scales: { y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
+    axes: [
+      { ...axis, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
+      { ...axis, size: 46, values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
+    ],
     series: [
       {},
       ...series.map(({ label, color }, at) => {
@@ -129,6 +132,20 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
       draw: [(plot) => marks.length > 0 && onPlaced(place(marks, (at) => plot.valToPos(at, "x"), plot.over.offsetLeft, plot.over.offsetWidth))],
     },
   };
+}
+
+/** Whether all values are zero: then the scale means nothing. */
+function isFlat(plot: uPlot): boolean {
+  return plot.data.slice(1).every((values) => Array.from(values).every((value) => !value));
+}
+
+const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+/** The day at midnight and on wide steps, else the time. */
+function timeLabel(at: number, stepS: number): string {
+  const date = new Date(at * 1_000);
+  return stepS >= 86_400 || (date.getHours() === 0 && date.getMinutes() === 0) ? DAY.format(date) : HOUR.format(date);
 }
 
 /** Samples without a neighbour: no line reaches them, so they are points. */
