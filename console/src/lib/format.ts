@@ -27,7 +27,8 @@ export function absolute(at: string | number | Date): string {
 
 /** Return a duration of a call: below 10 ms with a decimal. */
 export function shortDuration(ms: number): string {
-  return ms < 10 && ms > 0 ? `${Math.max(ms, 0.1).toFixed(1)} ms` : duration(ms);
+  if (ms > 0 && ms < 1) return `${Number(ms.toPrecision(2))} ms`;
+  return ms < 10 && ms > 0 ? `${ms.toFixed(1)} ms` : duration(ms);
 }
 
 export function duration(ms: number): string {

@@ -22,6 +22,7 @@ export interface Column<T> {
   sort?: ((row: T) => string | number | null | undefined) | undefined;
   isNumber?: boolean | undefined;
   isHiddenOnPhone?: boolean | undefined;
+  isWideOnly?: boolean | undefined; // hidden on tablets too
   width?: string | undefined;
 }
 
@@ -79,7 +80,15 @@ export function Table<T>(props: TableProps<T>) {
           {chunks.map((from) => (
             <Chunk key={from} isWindowed={isLong} span={columns.length}>
               {found.slice(from, Math.min(from + CHUNK, shown)).map((row, at) => (
-                <Row key={keyOf(row)} row={row} columns={columns} href={hrefOf?.(row)} id={idOf?.(row)} isPointed={!!idOf && pointed === idOf(row)} index={isLong ? from + at + 2 : undefined} />
+                <Row
+                  key={keyOf(row)}
+                  row={row}
+                  columns={columns}
+                  href={hrefOf?.(row)}
+                  id={idOf?.(row)}
+                  isPointed={!!idOf && pointed === idOf(row)}
+                  index={isLong ? from + at + 2 : undefined}
+                />
               ))}
             </Chunk>
           ))}
@@ -155,7 +164,7 @@ class Row<T> extends Component<RowProps<T>> {
         {columns.map((column, at) => (
           <td
             key={column.name}
-            class={[at === 0 && "lead", column.isNumber && "num", column.isHiddenOnPhone && "not-phone"].filter(Boolean).join(" ")}
+            class={[at === 0 && "lead", column.isNumber && "num", column.isHiddenOnPhone && "not-phone", column.isWideOnly && "only-wide"].filter(Boolean).join(" ")}
             data-label={column.name}
           >
             {at === 0 && href ? (
@@ -205,7 +214,7 @@ function Heading<T>({ column, width, at, sorting, onSort }: HeadingProps<T>) {
   return (
     <th
       scope="col"
-      class={[column.isNumber && "num", column.isHiddenOnPhone && "not-phone"].filter(Boolean).join(" ")}
+      class={[column.isNumber && "num", column.isHiddenOnPhone && "not-phone", column.isWideOnly && "only-wide"].filter(Boolean).join(" ")}
       style={{ width: width ?? column.width }}
       aria-sort={isMine ? (sorting.isDown ? "descending" : "ascending") : undefined}
     >

@@ -31,7 +31,7 @@ const COLUMNS: Column<ProjectItem>[] = [
     name: text.projects.repository,
     of: (each) => <span class="soft cut">{each.repositoryName ?? text.projects.upload}</span>,
     sort: (each) => each.repositoryName,
-    isHiddenOnPhone: true,
+    isWideOnly: true,
   },
   {
     name: text.projects.lastDeployment,

@@ -117,7 +117,7 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
     cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
     scales: { y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
     axes: [
-      { ...axis, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
+      { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
       { ...axis, size: 46, values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
     ],
     series: [
