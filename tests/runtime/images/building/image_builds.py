@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import re
+import shutil
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -13,16 +18,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.images.registry_support import LOOPBACK, QUICK, RegistryServer, running_registry
+from tests.runtime.images.registry_support import (
+    LOOPBACK,
+    QUICK,
+    RegistryServer,
+    descriptor,
+    digest_of,
+    running_registry,
+)
 from tests.runtime.shim.image_support import make_root
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.runtime.images.building.executor import ImageBuilder, predefined_args
 from moorage.runtime.images.building.files.layer_folders import LayerFolders
-from moorage.runtime.images.building.ports import BuiltImage, ImageRequest, Limits, Workspace
+from moorage.runtime.images.building.ports import BuiltImage, ImageRequest, Layer, Limits, Workspace
 from moorage.runtime.images.dockerfile import ignore, stages
 from moorage.runtime.images.layers import Unpacker
+from moorage.runtime.images.manifests import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
 
@@ -44,8 +57,10 @@ def base_layer(folder: Path) -> bytes:
     root = make_root(folder / "base", *PROGRAMS)
     (root / "etc" / "passwd").write_text(PASSWD)
     (root / "etc" / "group").write_text(GROUP)
-    for name in ("tmp", "root", "home"):
+    for name in ("tmp", "root", "home", "proc", "sys", "dev"):
         (root / name).mkdir()
+    for name in ("hosts", "hostname", "resolv.conf"):  # mount points of container runtimes
+        (root / "etc" / name).touch()
     (root / "tmp").chmod(0o1777)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -64,8 +79,64 @@ def _owned_by_root(header: tarfile.TarInfo) -> tarfile.TarInfo:
 def serving_base() -> Iterator[RegistryServer]:
     """Run a registry with the image `base`."""
     with tempfile.TemporaryDirectory(prefix="registry-") as folder, running_registry(Path(folder)) as registry:
-        registry.push("base", base_layer(Path(folder)), **CONFIG)
+        base = base_layer(Path(folder))
+        push(registry, "base", base)
+        push(registry, "python", base, python_layer())
         yield registry
+
+
+def push(registry: RegistryServer, name: str, *layers: bytes) -> None:
+    """Store an image with all that other tools need, such as the digests of its uncompressed layers."""
+    packed = [gzip.compress(layer, 1, mtime=0) for layer in layers]
+    rootfs = {"type": "layers", "diff_ids": [digest_of(layer) for layer in layers]}
+    platform = {"os": "linux", "architecture": predefined_args()["TARGETARCH"]}
+    config = json.dumps({**platform, "config": CONFIG, "rootfs": rootfs, "history": [{}] * len(layers)}).encode()
+    for body in (config, *packed):
+        registry.push_blob(name, body)
+    registry.push_manifest(
+        name,
+        "latest",
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": descriptor(config, OCI_CONFIG),
+            "layers": [descriptor(body, f"{OCI_LAYER}+gzip") for body in packed],
+        },
+    )
+
+
+def python_layer() -> bytes:
+    """Return a layer with Python of this machine and the part of its library that starts it."""
+    packed = io.BytesIO()
+    program = Path(shutil.which("python3", path="/usr/bin") or sys.executable).resolve()
+    version = program.name.removeprefix("python")
+    library = Path(f"/usr/lib/python{version}")
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(program, "usr/bin/python3", filter=_owned_by_root)
+        for each in sorted(library.iterdir()):
+            if each.suffix == ".py" or each.name in ("encodings", "collections", "importlib", "re"):
+                archive.add(each, str(each)[1:], filter=_without_bytecode)
+        for each in _libraries(program):
+            archive.add(each.resolve(), str(each)[1:], filter=_owned_by_root)
+    return packed.getvalue()
+
+
+def _without_bytecode(header: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if header.name.endswith(("__pycache__", ".pyc")) else _owned_by_root(header)
+
+
+def _libraries(program: Path) -> list[Path]:
+    printed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    words = [word for line in printed.splitlines() for word in line.split() if word.startswith("/")]
+    return [Path(word if word.startswith("/usr/") else f"/usr{word}") for word in words]
+
+
+def named(dockerfile: str, registry: RegistryServer) -> str:
+    """Replace the names of base images."""
+    for name in ("BASE", "PYTHON"):
+        dockerfile = re.sub(rf"(?<=FROM ){name}\b|(?<=-from=){name}\b|(?<=PLATFORM ){name}\b",
+                            f"127.0.0.1:{registry.port}/{name.lower()}", dockerfile)  # fmt: skip
+    return dockerfile
 
 
 @dataclass
@@ -133,7 +204,7 @@ class Builds:
         source.mkdir(parents=True)
         for name, content in (files or {}).items():
             write(source / name, content)
-        text = dockerfile.replace("BASE", self.base)
+        text = named(dockerfile, self.registry)
         request = ImageRequest(ORG, f"deployment:{self.builds}", self.cache, source, "Dockerfile", context, text,
                                args, target, self.secrets, use_caches)  # fmt: skip
         file = stages.load(text, args, predefined_args(), target)
@@ -159,6 +230,10 @@ class Builds:
             with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
                 tree |= {member.name: member for member in archive}
         return Result(image, log, config, tree, own)
+
+    async def fetch_layer(self, layer: Layer) -> bytes:
+        body = await self.fetch(layer.digest)
+        return gzip.decompress(body) if layer.media_type.endswith("gzip") and body.startswith(b"\x1f\x8b") else body
 
     async def fetch(self, digest: str) -> bytes:
         target = self.home / "fetched"

@@ -14,23 +14,36 @@ _BITS = {"r": 0o444, "w": 0o222, "x": 0o111, "s": 0o6000, "t": 0o1000}
 
 
 def owner(tree: Tree, text: str) -> tuple[int, int]:
-    """Return the ids of `user`, `user:group` or numbers; the group of a lone user is the same number."""
+    """Return the ids of `user`, `user:group` or numbers.
+
+    The group of a lone name is that of its account, and the group of a lone number is the same number.
+    """
     user, has_group, group = text.partition(":")
-    uid = _find(tree, "/etc/passwd", user, "user")
-    return uid, _find(tree, "/etc/group", group, "group") if has_group and group else uid
+    uid, gid = _number(user, "user"), None
+    if uid is None:
+        uid, gid = _find(tree, "/etc/passwd", user, "user")
+    if has_group and group:
+        gid = _number(group, "group")
+        gid = _find(tree, "/etc/group", group, "group")[0] if gid is None else gid
+    return uid, uid if gid is None else gid
 
 
-def _find(tree: Tree, path: str, name: str, what: str) -> int:
-    if name.isascii() and name.isdigit():
-        if int(name) > MAX_ID:
-            raise TreeError(f"the {what} {name} is larger than {MAX_ID:,}")
-        return int(name)
+def _number(text: str, what: str) -> int | None:
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if int(text) > MAX_ID:
+        raise TreeError(f"the {what} {text} is larger than {MAX_ID:,}")
+    return int(text)
+
+
+def _find(tree: Tree, path: str, name: str, what: str) -> tuple[int, int | None]:
+    """Return the id of an account, and the number after it: the group of a user."""
     for line in tree.read_text(path).splitlines():
-        fields = line.split(":")
-        if len(fields) > 2 and fields[0] == name and fields[2].isdigit() and int(fields[2]) <= MAX_ID:
-            return int(fields[2])
+        account, _, number, more, *_ = [*line.split(":"), "", "", ""]
+        if account == name and number.isdigit() and int(number) <= MAX_ID:
+            return int(number), int(more) if more.isdigit() and int(more) <= MAX_ID else None
     if name == "root":
-        return 0
+        return 0, 0
     raise TreeError(f"the image has no {what} {name[:100]!r} in its {path}")
 
 

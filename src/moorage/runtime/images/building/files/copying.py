@@ -98,10 +98,11 @@ class _Copier:
         owner = self._owner or each.owner
         self._writer.ensure_folder(parts[:-1], self._owner or (0, 0))
         node = each.node
+        if node.is_folder and not each.below:  # The target of a folder's content has no attributes of the source.
+            self._writer.ensure_folder(parts, self._owner or (0, 0))
+            return
         chmod = self._plan.chmod
         mode = accounts.mode(chmod, node.mode, is_folder=node.is_folder) if chmod and not node.is_link else None
-        if node.is_folder and not each.below and self._writer.tree.find(parts) is not None:
-            return  # The target of a folder's content keeps its attributes.
         self._writer.put_node(parts, node, owner, mode)
 
     def _copy_document(self, document: Document) -> None:

@@ -55,15 +55,22 @@ class Match:
 
 
 def select(source: Source, paths: Sequence[str], excluded: Ignored = NONE) -> list[Match]:
-    """Return the files of several sources; raises TreeError where one is missing."""
-    return [match for path in paths for match in _matches(source, path, excluded)]
+    """Return the files of several sources; raises TreeError where one is missing.
+
+    A pattern may match nothing as long as the other sources match something.
+    """
+    matches = [match for path in paths for match in _matches(source, path, excluded)]
+    if paths and not matches:
+        raise TreeError(f"{', '.join(map(repr, paths))} is missing in {source.label}")
+    return matches
 
 
 def _matches(source: Source, path: str, excluded: Ignored) -> Iterator[Match]:
     clean = _clean(source, path)
-    found = list(_expand(source, clean)) if _WILDCARDS & set(clean) else [clean]
+    is_pattern = bool(_WILDCARDS & set(clean))
+    found = list(_expand(source, clean)) if is_pattern else [clean]
     kept = [each for each in found if not _is_ignored(source, each)]
-    if not kept:
+    if not kept and not is_pattern:
         is_excluded = any(_exists(source, each) for each in found)
         why = "excluded by the ignore file from" if is_excluded else "missing in"
         raise TreeError(f"{path!r} is {why} {source.label}")
