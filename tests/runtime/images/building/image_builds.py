@@ -162,6 +162,12 @@ class Result:
         return [line for line in self.log if line.startswith("[") and "taken from the cache" not in line]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    request: ImageRequest
+    workspace: Workspace
+
+
 @dataclass
 class Builds:
     """Builds images for one project."""
@@ -195,9 +201,25 @@ class Builds:
         context: str = "",
         target: str = "",
         use_caches: bool = True,
-        **args: str,
+        args: Mapping[str, str] | None = None,
     ) -> Result:
-        """Build a Dockerfile, in which BASE stands for the base image."""
+        """Build a Dockerfile, in which BASE and PYTHON stand for base images."""
+        prepared = self.prepare(dockerfile, files, context=context, target=target, use_caches=use_caches, args=args)
+        image = await self.execute(prepared)
+        assert not list(prepared.workspace.scratch.glob("run-*"))
+        return await self._result(image, self.output)
+
+    def prepare(
+        self,
+        dockerfile: str,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        context: str = "",
+        target: str = "",
+        use_caches: bool = True,
+        args: Mapping[str, str] | None = None,
+    ) -> Prepared:
+        """Write the files of a build."""
         self.builds += 1
         work = self.home / f"build-{self.builds}"
         source = work / "source"
@@ -205,21 +227,36 @@ class Builds:
         for name, content in (files or {}).items():
             write(source / name, content)
         text = named(dockerfile, self.registry)
-        request = ImageRequest(ORG, f"deployment:{self.builds}", self.cache, source, "Dockerfile", context, text,
-                               args, target, self.secrets, use_caches)  # fmt: skip
-        file = stages.load(text, args, predefined_args(), target)
-        rules = source / context / ".dockerignore"
-        ignored = ignore.parse(rules.read_text() if rules.exists() else "")
+        request = ImageRequest(
+            ORG,
+            f"deployment:{self.builds}",
+            self.cache,
+            source,
+            "Dockerfile",
+            context,
+            text,
+            args or {},
+            target,
+            self.secrets,
+            use_caches,
+        )
         log: list[str] = []
         self.output = log
         (work / "scratch").mkdir(mode=0o700)
-        workspace = Workspace(
-            work / "scratch", self.home / "mounts", FIRST_ID, time.monotonic() + 300, log.append,
-            lambda _, data: log.extend(data.decode(errors="replace").splitlines()),
-        )  # fmt: skip
-        image = await self.builder.build(request, file, ignored, workspace)
-        assert not list((work / "scratch").glob("run-*"))
-        return await self._result(image, log)
+
+        def output(_: str, data: bytes) -> None:
+            log.extend(data.decode(errors="replace").splitlines())
+
+        until = time.monotonic() + 300
+        workspace = Workspace(work / "scratch", self.home / "mounts", FIRST_ID, until, log.append, output)
+        return Prepared(request, workspace)
+
+    async def execute(self, prepared: Prepared) -> BuiltImage:
+        request = prepared.request
+        file = stages.load(request.text, request.args, predefined_args(), request.target)
+        rules = request.source / request.context / ".dockerignore"
+        ignored = ignore.parse(rules.read_text() if rules.exists() else "")
+        return await self.builder.build(request, file, ignored, prepared.workspace)
 
     async def _result(self, image: BuiltImage, log: list[str]) -> Result:
         manifest = json.loads(await self.fetch(image.digest))

@@ -56,7 +56,7 @@ async def test_the_corpus_is_built_as_docker_builds_it(
             image = of_docker(docker, registry, case, folder)
             files = {key: value for key, value in case.files.items() if not (case.docker and key == "app.conf")}
 
-            result = await builds.build(case.dockerfile, files, target=case.target, **case.args)
+            result = await builds.build(case.dockerfile, files, target=case.target, args=case.args)
 
             ours = tree_of([await builds.fetch_layer(layer) for layer in result.image.layers])
             theirs = tree_of(docker.layers(image))

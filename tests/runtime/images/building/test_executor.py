@@ -119,9 +119,7 @@ async def test_arguments_and_variables_are_in_scope_as_docker_has_them(builds: B
         ENV KEPT=$NAME-$VERSION
         RUN echo "$VERSION $NAME $KEPT ${TARGETARCH:+arch}" > /out
         """,
-        NAME="given",
-        VERSION="2",
-        UNUSED="x",
+        args={"NAME": "given", "VERSION": "2", "UNUSED": "x"},
     )
 
     assert result.content("out") == "2 given given-2 arch\n"
@@ -132,9 +130,9 @@ async def test_arguments_and_variables_are_in_scope_as_docker_has_them(builds: B
 
 async def test_a_changed_argument_repeats_only_the_steps_that_can_see_it(builds: Builds) -> None:
     dockerfile = "FROM BASE\nRUN echo before > /a\nARG X\nRUN echo after > /b"
-    await builds.build(dockerfile, X="1")
+    await builds.build(dockerfile, args={"X": "1"})
 
-    second = await builds.build(dockerfile, X="2")
+    second = await builds.build(dockerfile, args={"X": "2"})
 
     assert [line.partition("] ")[2] for line in second.steps][1:] == ["RUN echo after > /b"]
 
@@ -165,8 +163,8 @@ def builds_digests(result: Result) -> list[str]:
 async def test_cache_mounts_are_kept_between_builds_and_are_in_no_layer(builds: Builds) -> None:
     dockerfile = "FROM BASE\nARG N\nRUN --mount=type=cache,target=/c/x echo $N >> /c/x/all && cat /c/x/all > /seen"
 
-    await builds.build(dockerfile, N="1")
-    second = await builds.build(dockerfile, N="2")
+    await builds.build(dockerfile, args={"N": "1"})
+    second = await builds.build(dockerfile, args={"N": "2"})
 
     assert second.content("seen") == "1\n2\n"
     assert "c/x/all" not in second.tree
@@ -281,10 +279,10 @@ async def test_archives_are_unpacked_by_add_only(builds: Builds) -> None:
 
 async def test_a_layer_that_this_machine_no_longer_has_is_unpacked_again(builds: Builds) -> None:
     dockerfile = "FROM BASE\nRUN mkdir /d && echo 1 > /d/a && rm /etc/motd\nARG X\nRUN ls /d /etc > /out"
-    await builds.build(dockerfile, X="1")
+    await builds.build(dockerfile, args={"X": "1"})
     assert builds.folders.trim(0) > 0
 
-    again = await builds.build(dockerfile, X="2")
+    again = await builds.build(dockerfile, args={"X": "2"})
 
     assert "a" in again.content("out").split()
     assert "motd" not in again.content("out").split()
