@@ -312,7 +312,7 @@ BAD = {
     "FROM BASE-missing": (1, "cannot pull"),
     "FROM Not/Valid:": (1, ""),
     "FROM BASE\nCOPY --chown=nobody-here a /x": (2, "the image has no user 'nobody-here'"),
-    "FROM BASE\nUSER nobody-here\nRUN true": (3, "RUN true failed"),
+    "FROM BASE\nUSER nobody-here\nRUN true": (3, "the image has no user 'nobody-here' in its /etc/passwd"),
     "FROM BASE\nCOPY a b /x": (2, "should end with /"),
     "FROM BASE\nCOPY dir /etc/passwd": (2, "/etc/passwd is not a folder in the image"),
     "FROM scratch\nRUN true": (2, "the image has no /bin/sh"),

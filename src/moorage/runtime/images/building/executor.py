@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from moorage.core import disk
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
+from moorage.errors import DiskFull
 from moorage.runtime.images.building import config as configs
 from moorage.runtime.images.building import finishing
 from moorage.runtime.images.building import state as stage_states
@@ -231,6 +232,10 @@ class _Build:
             digest, size = await self._make(step, lowers)
         except (TreeError, packing.TooManyFiles) as error:
             raise DockerfileError(each.line, str(error)) from None
+        except OSError as error:
+            if disk.is_full(error):
+                raise DiskFull from error
+            raise DockerfileError(each.line, f"its files cannot be written: {error.strerror or error}") from None
         if (other := await step.content_key()) is not None:
             await self.cache.add(other, digest, size)
         return await self.cache.add(await step.key(), digest, size)

@@ -26,9 +26,10 @@ from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.dockerfile.stages import Stage
 from moorage.runtime.sandbox.rootfs.spec import ImageRoot
 from moorage.runtime.sandbox.runs import main as sandbox
-from moorage.runtime.sandbox.runs.job import TIMED_OUT, Finished, Job
+from moorage.runtime.sandbox.runs.job import NO_SANDBOX, TIMED_OUT, Finished, Job
 
 SCRIPT = "/run/moorage-heredoc/script"  # path inside of a heredoc with its own interpreter
+NOT_MADE = "the sandbox could not be made"
 TAIL_CHARS = 64 * 1024
 TITLE_CHARS = 80
 
@@ -119,6 +120,9 @@ class RunStep:
             raise StepFailed(self._run.line, self._title, Finished(TIMED_OUT, "", "it took too long", True), "")
         output = _Tail(self._build.workspace)
         finished = await sandbox.run(self._job(folder, lowers, mounted, left_s), output.take)
+        if finished.code == NO_SANDBOX and finished.is_reported and finished.why:
+            why = output.text.strip().removeprefix(f"{NOT_MADE}: ") or finished.why
+            raise DockerfileError(self._run.line, f"{self._title} cannot run: {why}")
         if finished.code != 0:
             raise StepFailed(self._run.line, self._title, finished, output.text)
 
