@@ -313,6 +313,8 @@ class _HealthChecks:
         try:
             os.setpgid(0, 0)
             sys_.set_pdeathsig(signal.SIGKILL)
+            null = os.open("/dev/null", os.O_RDWR)
+            inside.take_streams(null, null)
             inside.close_all_but()
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.execve(inside.find_program(self._argv, self._env), self._argv, self._env)  # noqa: S606 - no shell
