@@ -35,6 +35,7 @@ from moorage.products.domains import service as domains
 from moorage.products.domains.wiring import Domains
 from moorage.products.functions.packages import Installer
 from moorage.products.functions.wiring import Functions
+from moorage.products.images.wiring import Images
 from moorage.products.monitors.wiring import Monitors
 from moorage.products.projects.wiring import Projects
 from moorage.products.registries.wiring import Registries
@@ -66,6 +67,7 @@ class Products:
     rules: Rules
     analytics: Analytics
     repositories: Repositories
+    images: Images
     apps: Apps
     databases: Databases
     cronjobs: Cronjobs
@@ -167,7 +169,8 @@ def _make_products(
     apps = Apps.make(db, telemetry, artifacts, LocalReplicas(run), gateway, machines.links, is_sandboxed)
     machines.membership.on_change.append(apps.reconciler.wake)
     machines.membership.measure = lambda: operator_machines.measure(db.env.settings)
-    projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, is_sandboxed, runs_apps)
+    sources = registries.sources
+    projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, sources, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
     return Products(
         machines=machines,
@@ -180,6 +183,7 @@ def _make_products(
         rules=Rules(db, pipeline.sync_routes, domains.hosts_of),
         analytics=Analytics.make(db, telemetry, domains.find_owner, apps.request_counter),
         repositories=Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes),
+        images=Images.make(db, artifacts, identity.gate),
         apps=apps,
         databases=Databases.make(
             db, telemetry, artifacts, LocalReplicas(run, "databases"), machines.links, is_sandboxed
@@ -191,7 +195,7 @@ def _make_products(
             webhooks.github,
             LocalReplicas(run, "cronjobs"),
             pipeline,
-            registries.sources,
+            sources,
             is_sandboxed,
         ),
         monitors=Monitors.make(db, telemetry, mailer),

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("accounts.webhooks",),
     ("products.repositories",),
     ("products.projects",),
-    ("products.domains", "products.rules", "products.analytics"),
+    ("products.domains", "products.rules", "products.analytics", "products.images"),
     ("products.apps",),
     ("products.databases",),
     ("products.cronjobs",),
@@ -135,6 +135,10 @@ def test_only_the_application_names_a_concrete_engine() -> None:
 # Modules that speak HTTP under another name than routes, schemas or wiring.
 SPEAKS_HTTP = {
     "accounts/identity/gate.py": "authenticates and authorizes each request for the dispatcher",
+    "products/images/blob_http.py": "blobs of the OCI distribution API, outside of the API",
+    "products/images/http.py": "the OCI distribution API, outside of the API",
+    "products/images/manifest_http.py": "manifests of the OCI distribution API, outside of the API",
+    "products/images/target.py": "requests of the OCI distribution API, outside of the API",
     "products/monitors/status_page/page.py": "the public status page, outside of the API",
     "products/projects/uploads.py": "the streamed upload routes of sites",
     "products/repositories/server/bodies.py": "request bodies of Git",

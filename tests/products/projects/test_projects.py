@@ -16,6 +16,7 @@ from moorage.core.kit.clock import HOUR_MS, ManualClock
 pytestmark = pytest.mark.anyio
 
 DETAIL = {
+    "publicImage",
     "id", "name", "slug", "branch", "repositoryName", "organizationId", "projectUrl", "enabled", "isPublic", "language",
     "runtime", "region", "baseDir", "buildDir", "buildCmd", "startCmd", "healthCheckPath", "dockerFilePath", "tier",
     "disk", "autoScaling", "enableAnalytics", "autoDeploy", "env", "totalDeployments", "successDeployments",

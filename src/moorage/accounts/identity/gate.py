@@ -9,6 +9,7 @@ an immediate effect.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, NoReturn
 
@@ -24,7 +25,7 @@ from moorage.accounts.identity.states import Approval
 from moorage.accounts.identity.tables import account, api_token, login_session, membership, organization
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
-from moorage.core.db.query import Query, arg
+from moorage.core.db.query import Query, arg, scalar
 from moorage.core.db.schema import Id
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
@@ -33,7 +34,7 @@ from moorage.core.http.dispatch import AccessRequest
 from moorage.core.http.route import Route, Scope
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.ids import OrgId, parse_id, token_hash
-from moorage.errors import Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
+from moorage.errors import BadRequest, Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
 
 LAST_USED_DELAY_S = 0.05  # collects uses of tokens and sessions for one write
 SEEN_INTERVAL_MS = 10 * MINUTE_MS
@@ -115,6 +116,7 @@ _BY_USER = Query(
     .limit(2),
     _Row,
 )
+_ORG_OF_SLUG: Query[int] = Query(select(_o.id).where((_o.slug == arg("slug")) & _o.deleted_at.is_(None)), scalar)
 
 
 class IdentityGate:
@@ -135,6 +137,25 @@ class IdentityGate:
             operator_role.check(tx, caller)
         _check_standing(tx, route, caller)
         return caller._replace(address=ask.client) if route.is_write else caller
+
+    @across_organizations("the credential and the slug determine the organization")
+    def admit_to(self, tx: Tx, route: Route, ask: AccessRequest, slug: str) -> Caller:
+        """Admit a caller to the organization of a path that begins with a slug.
+
+        An API token identifies the organization. For a session it is the one with the slug, else the only one of the
+        caller.
+        """
+        assert ask.token is not None
+        named = None if ask.token.startswith(tokens.PREFIXES) else tx.find(_ORG_OF_SLUG, slug=slug.lower())
+        if named is not None:
+            with contextlib.suppress(NotFound):
+                return self.admit(tx, route, ask._replace(organization=str(named)))
+        try:
+            return self.admit(tx, route, ask)
+        except BadRequest:
+            raise Forbidden(
+                "It is not clear which organization you mean: use the slug of one as the owner, or an API token"
+            ) from None
 
     @across_organizations("the caller has the organization")
     def recheck(self, tx: Tx, route: Route, ask: AccessRequest, caller: Caller) -> None:

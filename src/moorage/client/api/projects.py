@@ -56,7 +56,7 @@ class Projects:
     def create(
         self, *, body: CreateProjectInput, wait: int | None = None, idempotency_key: str | None = None
     ) -> CreateProjectResult:
-        """Create a project from a repository and start its first deployment."""
+        """Create a project from a repository or an image and start its first deployment."""
         result: CreateProjectResult = self._transport.call(
             Call("POST", "/v1/projects", query={"wait": wait}, body=body, key=idempotency_key, wait_s=wait or 0),
             CreateProjectResult,
@@ -79,6 +79,7 @@ class Projects:
         self,
         name: str,
         *,
+        public_image: str | UnsetType = UNSET,
         build_cmd: str | UnsetType = UNSET,
         start_cmd: str | UnsetType = UNSET,
         base_dir: str | UnsetType = UNSET,
@@ -111,6 +112,7 @@ class Projects:
                 f"/v1/projects/{path_part(name)}",
                 query={"wait": wait},
                 body=UpdateProjectInput(
+                    public_image=public_image,
                     build_cmd=build_cmd,
                     start_cmd=start_cmd,
                     base_dir=base_dir,

@@ -71,6 +71,7 @@ class ProjectDetail(Model, kw_only=True):
     docker_build_args: dict[str, str] | None
     docker_build_target: str | None
     deploy_guard: bool
+    public_image: str | None
     triggered_deployment_uuid: str | None = None
 
 
@@ -236,7 +237,7 @@ class AutoScalingInput(Model, kw_only=True):
 class ContainerInput(Model, kw_only=True):
     name: str
     # `owner/repo`.
-    repository_name: str
+    repository_name: str | msgspec.UnsetType = msgspec.UNSET
     branch: str | msgspec.UnsetType = msgspec.UNSET
     base_dir: str | msgspec.UnsetType = msgspec.UNSET
     is_public: bool | msgspec.UnsetType = msgspec.UNSET
@@ -247,7 +248,9 @@ class ContainerInput(Model, kw_only=True):
     # Never returned.
     secrets: List[EnvVar] | msgspec.UnsetType = msgspec.UNSET
     slug: Literal["container"] = "container"
-    language: Literal["auto", "nodejs", "python", "go", "docker"]
+    # A ready image such as `nginx:1.27`, instead of `repositoryName` and `language`.
+    public_image: str | msgspec.UnsetType = msgspec.UNSET
+    language: Literal["auto", "nodejs", "python", "go", "docker"] | msgspec.UnsetType = msgspec.UNSET
     region: str | msgspec.UnsetType = msgspec.UNSET
     build_cmd: str | msgspec.UnsetType = msgspec.UNSET
     start_cmd: str | msgspec.UnsetType = msgspec.UNSET
@@ -305,6 +308,8 @@ class SecretUpsert(Model, kw_only=True):
 
 
 class UpdateProjectInput(Model, kw_only=True):
+    # For projects that were created with one.
+    public_image: str | msgspec.UnsetType = msgspec.UNSET
     build_cmd: str | msgspec.UnsetType = msgspec.UNSET
     start_cmd: str | msgspec.UnsetType = msgspec.UNSET
     base_dir: str | msgspec.UnsetType = msgspec.UNSET

@@ -39,6 +39,9 @@ _USED_HEADERS = frozenset(
         b"x-github-event",
         b"x-github-delivery",
         b"git-protocol",
+        b"x-moorage-deploy",
+        b"content-range",
+        b"range",
         b"access-control-request-method",
     )
 )

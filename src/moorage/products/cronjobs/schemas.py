@@ -15,9 +15,8 @@ from moorage.errors import BadRequest
 from moorage.products.cronjobs.service import NewCronjob
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
 from moorage.products.projects.deployments.schemas import LogLine
-from moorage.products.projects.schemas import Branch, BuildArgs, BuildTarget, Command, Folder, Repository
+from moorage.products.projects.schemas import Branch, BuildArgs, BuildTarget, Command, Folder, ImageText, Repository
 from moorage.runtime.builds.ports import args_text, read_args
-from moorage.runtime.images import references
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
@@ -30,13 +29,7 @@ def _cron(text: str) -> str:
     return text
 
 
-def _image(text: str) -> str:
-    references.parse(text)
-    return text
-
-
 CronText = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS), AfterValidator(_cron)]
-ImageText = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_image)]
 InstanceType = Literal["micro", "mini", "large", "xlarge"]
 Language = Literal["nodejs", "python", "go", "docker"]
 

@@ -26,6 +26,7 @@ from moorage.core.http.route import Router
 from moorage.core.http.waiting import Progress
 from moorage.core.kit.ids import MAX_ID
 from moorage.core.vault import service as vault
+from moorage.errors import bad_field
 from moorage.products.projects import compute, pushed, service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.routes import follow_deployment
@@ -136,7 +137,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         follow=follow_deployment,
     )
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
-        """Create a project from a repository and start its first deployment."""
+        """Create a project from a repository or an image and start its first deployment."""
         return _create(tx, caller, body)
 
     @router.patch("/projects/{name}/name", min_role=Role.MEMBER, changed_by=_CHANGED_BY)
@@ -188,6 +189,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
 
 def _create(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
     new, actor = body.root, caller.as_actor
+    new.check_source()
     assert caller.standing is not None
     pushed.make_way(tx, caller.org_id, actor, name=new.name, repository=new.repository_name, branch=new.branch)
     project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())
@@ -204,6 +206,8 @@ def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> Proj
     org_id, actor = caller.org_id, caller.as_actor
     project = service.lock(tx, org_id, name)
     changes = body.changes()
+    if "public_image" in changes and project.source != "image":
+        raise bad_field("publicImage", "can only be set on a project that was created with an image")
     assert caller.standing is not None
     compute.check(tx, org_id, caller.standing, changes)
     secrets = body.wanted_secrets()

@@ -16,11 +16,13 @@ from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.decoding import decoder_of
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
+from moorage.errors import BadRequest
 from moorage.products.projects import service
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
 from moorage.products.repositories.names import is_branch
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, args_text, read_args
+from moorage.runtime.images import references
 from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
@@ -69,6 +71,14 @@ BuildArgs = Annotated[
 BuildTarget = Annotated[str, Field(max_length=128, description="Stage of the Dockerfile to build; empty for the last.")]
 
 
+def _image(text: str) -> str:
+    references.parse(text)
+    return text
+
+
+ImageText = Annotated[str, Field(min_length=1, max_length=references.MAX_NAME), AfterValidator(_image)]
+
+
 class TierInput(Input):
     key: str
 
@@ -111,6 +121,9 @@ class CommonInput(Input):
     def hidden(self) -> dict[str, str]:
         return {each.name: each.value for each in self.secrets}
 
+    def check_source(self) -> None:
+        """Raise BadRequest unless exactly one source is present."""
+
 
 class StaticInput(CommonInput):
     slug: Literal["static"]
@@ -123,7 +136,11 @@ class StaticInput(CommonInput):
 
 class ContainerInput(CommonInput):
     slug: Literal["container"]
-    language: Language
+    repository_name: Repository = optional()
+    public_image: ImageText = optional(
+        description="A ready image such as `nginx:1.27`, instead of `repositoryName` and `language`."
+    )
+    language: Language = optional()
     region: Annotated[str, Field(min_length=1, max_length=64)] = "us"
     build_cmd: Command = ""
     start_cmd: Command = ""
@@ -137,6 +154,19 @@ class ContainerInput(CommonInput):
     disk: Annotated[int, Field(ge=0, le=100, description="GB.")] = 0
     auto_scaling: AutoScalingInput = optional()
 
+    @property
+    def is_image(self) -> bool:
+        return "public_image" in self.model_fields_set
+
+    def check_source(self) -> None:
+        if not self.is_image:
+            sources = {"repositoryName": self.repository_name, "language": self.language}
+            wrong = {name: "is required" for name, value in sources.items() if value is None}
+        else:
+            wrong = {"repositoryName": "must not be given together with publicImage"} if self.repository_name else {}
+        if wrong:
+            raise BadRequest("The request is not valid", fields=wrong)
+
     def as_new(self) -> NewProject:
         columns = (
             "language", "region", "build_cmd", "start_cmd", "entry_point", "health_check_path", "docker_file_path",
@@ -144,7 +174,11 @@ class ContainerInput(CommonInput):
         )  # fmt: skip
         own = {name: getattr(self, name) for name in columns}
         own["docker_build_args"] = args_text(self.docker_build_args)
-        return NewProject(**self.common(), **own, **_compute(self), slug="container")
+        common = self.common()
+        if self.is_image:
+            common |= {"source": "image", "public_image": self.public_image, "branch": None}
+            own["language"] = "docker"
+        return NewProject(**common, **own, **_compute(self), slug="container")
 
 
 class AutoInput(CommonInput):
@@ -175,6 +209,7 @@ def _compute(body: ContainerInput | AutoInput) -> dict[str, Any]:
 
 
 class UpdateProjectInput(Input):
+    public_image: ImageText = optional(description="For projects that were created with one.")
     build_cmd: Command = optional()
     start_cmd: Command = optional()
     base_dir: Folder = optional()
@@ -337,6 +372,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     docker_build_args: dict[str, str] | None
     docker_build_target: str | None
     deploy_guard: bool
+    public_image: str | None
     triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
@@ -348,6 +384,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path", "docker_file_path", "disk",
             "enable_analytics", "auto_deploy", "total_deployments", "success_deployments", "failed_deployments",
             "pr_preview", "entry_point", "docker_build_context_dir", "docker_build_target", "deploy_guard",
+            "public_image",
         )  # fmt: skip
         return cls(
             **{name: getattr(project, name) for name in same},

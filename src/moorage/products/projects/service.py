@@ -42,6 +42,7 @@ class NewProject:
     slug: str | None
     is_auto: bool = False
     source: str = "git"
+    public_image: str | None = None
     repository_name: str | None = None
     branch: str | None = None
     region: str | None = None

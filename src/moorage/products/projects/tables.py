@@ -31,7 +31,8 @@ project = table(
     text("name", unique=True),  # on the whole platform, because it is a subdomain
     text("slug", nullable=True),  # `static` or `container`; null until the kind of an `auto` project was detected
     Column("is_auto", Boolean, nullable=False),
-    text("source"),  # `git` or `upload`
+    text("source"),  # `git`, `upload` or `image`
+    text("public_image", nullable=True),  # reference of the image, where the source is one
     text("repository_name", nullable=True),
     text("repository_key", nullable=True, index=True),  # in lower case: names of repositories are case-insensitive
     text("branch", nullable=True),
@@ -112,6 +113,7 @@ class Project:
     slug: str | None
     is_auto: bool
     source: str
+    public_image: str | None
     repository_name: str | None
     repository_key: str | None
     branch: str | None
@@ -233,7 +235,7 @@ SETTINGS = (
     "slug", "language", "runtime", "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path",
     "docker_file_path", "docker_build_context_dir", "docker_build_args", "docker_build_target",
     "tier", "disk", "auto_scaling", "enable_analytics", "auto_deploy", "env", "enabled",
-    "deploy_guard", "replicas", "asleep", "paid_compute",
+    "deploy_guard", "replicas", "asleep", "paid_compute", "public_image",
 )  # fmt: skip
 UPDATE = Command(
     update(project).where(_this).values(updated_at=arg("now"), **{name: arg("new_" + name) for name in SETTINGS})

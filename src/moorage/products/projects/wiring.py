@@ -21,6 +21,7 @@ from moorage.products.projects.deployments import routes as deployment_routes
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.pushes import Pushes
+from moorage.products.projects.deployments.ready_images import ReadyImages
 from moorage.products.projects.deployments.runner import Apps
 from moorage.products.projects.uploads import Uploads
 from moorage.products.repositories.fetch import Sources
@@ -82,6 +83,7 @@ class Projects(Product):
         github: GithubEvents,
         gateway: SiteGateway,
         apps: AppRunner,
+        image_sources: sources.Sources,
         is_sandboxed: bool,
         runs_apps: bool,
     ) -> Projects:
@@ -98,10 +100,13 @@ class Projects(Product):
             app_releases=apps.releases,
             sources=Sources(db),
             builder=Builder(
-                db.env.settings, is_sandboxed=is_sandboxed, images=cache(partial(_image_builder, db, artifacts))
+                db.env.settings,
+                is_sandboxed=is_sandboxed,
+                images=cache(partial(_image_builder, db, artifacts, image_sources)),
             ),
             followers=Followers(db.env.hooks),
             sync_routes=sync_routes,
+            images=ReadyImages(db, blobs.ImageBlobs(db, artifacts), image_sources),
             apps=apps.deploying if runs_apps else None,
         )
         uploading = Uploads(db, artifacts, gateway.releases, HeavyWork(), finish=gateway.finish_site)
@@ -140,7 +145,7 @@ class Projects(Product):
         self.uploads.close()
 
 
-def _image_builder(db: Database, artifacts: ArtifactStore) -> executor.ImageBuilder:
+def _image_builder(db: Database, artifacts: ArtifactStore, image_sources: sources.Sources) -> executor.ImageBuilder:
     """Make the builder of Dockerfiles, at the first build of one."""
     settings = db.env.settings
     limits = store.Limits(
@@ -153,13 +158,14 @@ def _image_builder(db: Database, artifacts: ArtifactStore) -> executor.ImageBuil
         settings.targets,
         db.env.clock,
         limits=limits,
+        sources=image_sources,
         blobs=blobs.ImageBlobs(db, artifacts),
     )
     return executor.ImageBuilder(
         db,
         artifacts,
         images,
-        sources.Sources(settings.targets),
+        image_sources,
         image_builds.limits_of(settings),
         layer_folders.LayerFolders(settings.folder("image-layers")),
     )

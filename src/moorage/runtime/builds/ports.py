@@ -87,7 +87,7 @@ class Plan:
     node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
     keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
-    image: str = ""  # digest of the manifest of an image that was built from a Dockerfile
+    image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 
 
 @dataclass(frozen=True, slots=True)

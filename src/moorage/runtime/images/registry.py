@@ -81,6 +81,15 @@ class Registry:
 
     async def manifest(self, wanted: str) -> tuple[str, Manifest | Index]:
         """Return digest and manifest of a tag or digest; raises PullFailed."""
+        digest, answer = await self._manifest(wanted)
+        return digest, parse_manifest(answer.body, answer.headers.get("Content-Type", ""))
+
+    async def document(self, digest: str) -> tuple[bytes, str]:
+        """Return the bytes of a manifest and their media type; raises PullFailed."""
+        _, answer = await self._manifest(digest)
+        return answer.body, answer.headers.get("Content-Type", "").partition(";")[0].strip()
+
+    async def _manifest(self, wanted: str) -> tuple[str, Answer]:
         headers = {"Accept": ", ".join(ACCEPTED)}
         url = self._base / f"v2/{self._repository}/manifests/{wanted}"
         answer = await self._get(url, headers, timeout_s=self._settings.answer_s, max_bytes=MAX_MANIFEST_BYTES)
@@ -88,8 +97,7 @@ class Registry:
             raise self._refused(answer)
         if answer.truncated:
             raise BadImage(f"the image's manifest is larger than {MAX_MANIFEST_BYTES // MB} MB")
-        digest = _checked_digest(answer, wanted)
-        return digest, parse_manifest(answer.body, answer.headers.get("Content-Type", ""))
+        return _checked_digest(answer, wanted), answer
 
     async def read(self, part: Descriptor, max_bytes: int) -> bytes:
         """Return a small blob; raises PullFailed."""

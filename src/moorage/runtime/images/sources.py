@@ -41,6 +41,9 @@ class Source:
     async def manifest(self, wanted: str) -> tuple[str, Manifest | Index]:
         return await self._first(lambda registry: registry.manifest(wanted))
 
+    async def document(self, digest: str) -> tuple[bytes, str]:
+        return await self._first(lambda registry: registry.document(digest))
+
     async def read(self, part: Descriptor, max_bytes: int) -> bytes:
         return await self._first(lambda registry: registry.read(part, max_bytes))
 

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import json
 import os
-import platform
 import secrets
 import tempfile
 import threading
@@ -32,7 +31,7 @@ from typing import Any
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS, Clock
 from moorage.core.net.targets import TargetPolicy
-from moorage.runtime.images import layers, manifests, partial_files
+from moorage.runtime.images import layers, machine, manifests, partial_files
 from moorage.runtime.images import registry as images_registry
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
@@ -41,7 +40,6 @@ from moorage.runtime.images.sources import Source, Sources
 
 MAX_CONFIG_BYTES = 8 * MB
 MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
-_ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
 Progress = Callable[[str], None]
 
@@ -125,7 +123,7 @@ class Images:
         self._clock = clock
         self._limits = limits or Limits()
         self._sources = sources or Sources(targets, transfer or images_registry.PullSettings())
-        self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
+        self._architecture = architecture or machine.architecture()
         self._blobs = blobs
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}

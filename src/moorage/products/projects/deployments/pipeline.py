@@ -30,6 +30,7 @@ from moorage.products.projects import service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.logs import LogWriter
+from moorage.products.projects.deployments.ready_images import ReadyImages
 from moorage.products.projects.deployments.runner import Apps, CannotDeploy, Swap, Write
 from moorage.products.projects.deployments.service import BuildDeployment, DeploymentEnded, PublishDeployment
 from moorage.products.projects.deployments.states import DEPLOYMENT, DeploymentStatus
@@ -49,6 +50,7 @@ from moorage.runtime.builds.ports import (
     Plan,
     read_args,
 )
+from moorage.runtime.images.references import PullFailed
 
 STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
 NOT_RUN_HERE = "The app was built, but this process cannot run apps: start the platform with `moorage up`"
@@ -66,6 +68,7 @@ class Pipeline:
     builder: Builder
     followers: Followers
     sync_routes: SyncRoutes
+    images: ReadyImages
     apps: Apps | None = None  # None in a process that cannot run apps
 
     def releases_of(self, deployment: Deployment) -> Unpacked:
@@ -111,7 +114,7 @@ class Pipeline:
             async with LogWriter(write, deployment.org_id, deployment.id, self.followers, self.db.env.clock.now) as log:
                 try:
                     await work(write, deployment, log)
-                except (CannotDeploy, FetchFailed, BuildFailed, QuotaExceeded) as error:
+                except (CannotDeploy, FetchFailed, BuildFailed, PullFailed, QuotaExceeded) as error:
                     await log.finish()
                     end = partial(deployments.fail_if_open, org_id=deployment.org_id, deployment_id=deployment.id)
                     await write(partial(end, reason=str(error)))
@@ -137,6 +140,8 @@ class Pipeline:
     async def _fetch_and_build(self, write: Write, deployment: Deployment, log: LogWriter) -> Deployment:
         """Fetch the source, build it, and store the artifact."""
         project, preview, env = await self._read(deployment, log)
+        if project.source == "image":
+            return await self._store_image(write, deployment, project, log)
         scratch = self._scratch(deployment)
         try:
             await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
@@ -150,6 +155,22 @@ class Pipeline:
             return await self._store(write, deployment, built, scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
+
+    async def _store_image(self, write: Write, deployment: Deployment, project: Project, log: LogWriter) -> Deployment:
+        """Resolve the reference of a ready image, and store the image."""
+        owner = service.owner_of(deployment.id)
+        image = await self.images.store(deployment.org_id, project.public_image or "", owner, log.say)
+        await log.finish()
+        plan = Plan("container", "docker", start=project.start_cmd or "", image=image)
+
+        def note(tx: Tx) -> Deployment | None:
+            digest = image.removeprefix("sha256:")
+            deployments.set_built(tx, deployment.org_id, deployment, digest=digest, file_count=0, plan=plan)
+            return deployments.find(tx, deployment.org_id, deployment.id)
+
+        noted: Deployment | None = await write(note)
+        assert noted is not None
+        return noted
 
     async def _read(self, deployment: Deployment, log: LogWriter) -> tuple[Project, Preview | None, dict[str, str]]:
         """Return project, preview and environment. Code of a fork gets no secrets."""
@@ -213,7 +234,8 @@ class Pipeline:
         files = "1 file" if deployment.file_count == 1 else f"{deployment.file_count} files"
         log.say(f"Publishing {files}" if deployment.file_count else "Publishing")
         await log.finish()
-        await self.releases_of(deployment).ensure(self.artifacts, deployment.org_id, deployment.digest)
+        if not deployments.image_of(deployment):
+            await self.releases_of(deployment).ensure(self.artifacts, deployment.org_id, deployment.digest)
         if deployment.is_app:
             await self._swap(write, deployment, log)
         else:

@@ -141,12 +141,19 @@ def deploy(
         if live is None or live.digest is None:
             raise Conflict("Nothing of this project is live yet, so there is nothing to start again")
         request = _from_release(live, "restart", actor)
+    elif project.source == "image" and commit is not None:
+        raise Conflict("This project runs an image and has no commits: change publicImage, or push the image")
     else:
         request = DeploymentRequest(operation, commit, project.branch, actor.user_id)
     started = start(tx, org_id, project, request)
     target = service.target_of(project)
     audit.record(tx, org_id, actor, "project.deployed", target, deployment=started.uuid, kind=started.kind)
     return started
+
+
+def image_of(deployment: Deployment) -> str:
+    """Return the digest of the image that a deployment runs; "" for other releases."""
+    return msgspec.json.decode(deployment.plan, type=Plan).image if deployment.plan and deployment.is_app else ""
 
 
 def start_again(tx: Tx, org_id: int, actor: Actor, project: Project) -> Deployment:

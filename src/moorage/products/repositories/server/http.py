@@ -19,10 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from moorage.accounts.identity import tokens
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.gate import IdentityGate
-from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.core import disk
 from moorage.core.db.scope import across_organizations
@@ -157,26 +155,11 @@ class GitServer:
 
     @across_organizations("the caller's credential identifies the organization")
     def _pass_gate(self, tx: Tx, git_request: GitRequest) -> Caller:
-        """Authorize a request and return its caller.
-
-        An API token identifies the organization. For a session it is the one with the owner's slug, else the only one
-        of the caller.
-        """
+        """Authorize a request and return its caller."""
         route, token = _WRITES if git_request.writes else _READS, git_request.request.token
         assert token is not None
         ask = AccessRequest(token, None, None, git_request.request.client, git_request.request.count_request)
-        if token.startswith(tokens.PREFIXES):
-            return self._gate.admit(tx, route, ask)
-        named = orgs.find_by_slug(tx, git_request.name.owner.lower())
-        if named is not None:
-            with contextlib.suppress(NotFound):
-                return self._gate.admit(tx, route, ask._replace(organization=str(named.id)))
-        try:
-            return self._gate.admit(tx, route, ask)
-        except BadRequest:
-            raise Forbidden(
-                "It is not clear which organization you mean: use the slug of one as the owner, or an API token"
-            ) from None
+        return self._gate.admit_to(tx, route, ask, git_request.name.owner)
 
     async def _advertise(self, git_request: GitRequest, repository: Repository | None) -> Answer:
         """List the references; a repository that the push will create has none."""

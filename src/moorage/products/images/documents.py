@@ -1,0 +1,67 @@
+"""Manifests and indexes as clients push them.
+
+Parts that are not container images, such as attestations in an index, are stored as they are. Only the image of a tag
+has to be one that this platform can run: `runtime.images.manifests` checks that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.products.images.failures import Refused
+from moorage.runtime.images.manifests import MAX_LAYERS
+from moorage.runtime.images.references import is_digest
+
+MAX_ENTRIES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The parts that a manifest names, with their sizes."""
+
+    media_type: str
+    blobs: dict[str, int]  # configuration and layers
+    manifests: dict[str, int]  # entries of an index
+
+    @property
+    def digests(self) -> list[str]:
+        return [*self.blobs, *self.manifests]
+
+
+def parse(body: bytes, content_type: str) -> Document:
+    """Parse a pushed manifest; raises Refused."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise invalid("the manifest is not JSON") from None
+    if not isinstance(document, dict):
+        raise invalid("the manifest is not an object")
+    media_type = content_type.partition(";")[0].strip()
+    if document.get("mediaType", media_type) != media_type or not media_type:
+        raise invalid("the Content-Type is not the mediaType of the manifest")
+    if "manifests" in document:
+        return Document(media_type, {}, _sizes(document["manifests"], MAX_ENTRIES))
+    if "config" not in document or "layers" not in document:
+        raise invalid("the manifest has neither layers nor manifests; old formats of Docker are not supported")
+    blobs = _sizes([document["config"]], 1) | _sizes(document["layers"], MAX_LAYERS)
+    return Document(media_type, blobs, {})
+
+
+def _sizes(entries: Any, most: int) -> dict[str, int]:
+    if not isinstance(entries, list) or len(entries) > most:
+        raise invalid(f"the manifest names more than {most} parts in a list, or no list")
+    sizes: dict[str, int] = {}
+    for entry in entries:
+        digest, size = (entry.get("digest"), entry.get("size")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(digest, str) or not is_digest(digest):
+            raise invalid("the manifest names a part without a SHA-256 digest")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise invalid("the manifest names a part without a size")
+        sizes[digest] = size
+    return sizes
+
+
+def invalid(message: str) -> Refused:
+    return Refused(400, "MANIFEST_INVALID", message)

@@ -1,0 +1,90 @@
+"""Pushes and pulls with the real clients skopeo and buildah."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.products.images.image_pushes import Harbor, run_client, write_layout
+
+PLAIN = "--tls-verify=false"
+
+
+def blobs_of(layout: Path) -> list[str]:
+    return sorted(path.name for path in (layout / "blobs" / "sha256").iterdir())
+
+
+def test_skopeo_logs_in_pushes_and_pulls_the_same_image(harbor: Harbor, tmp_path: Path) -> None:
+    layout, target = write_layout(tmp_path / "image"), f"docker://{harbor.host}/{harbor.slug}/by-skopeo:v1"
+    config = tmp_path / "auth.json"
+
+    logged_in = run_client(
+        "skopeo", "login", PLAIN, "--authfile", config, "-u", "ada", "-p", harbor.token, harbor.host, home=tmp_path
+    )
+    pushed = run_client(
+        "skopeo", "copy", "--authfile", config, "--dest-tls-verify=false", f"oci:{layout}:latest", target, home=tmp_path
+    )
+    pulled = run_client(
+        "skopeo", "copy", "--authfile", config, "--src-tls-verify=false", target, f"oci:{tmp_path / 'back'}:latest",
+        home=tmp_path,
+    )  # fmt: skip
+    shown = run_client("skopeo", "list-tags", "--authfile", config, PLAIN, target.removesuffix(":v1"), home=tmp_path)
+
+    assert logged_in.returncode == 0, logged_in.stderr
+    assert pushed.returncode == 0, pushed.stderr
+    assert pulled.returncode == 0, pulled.stderr
+    assert json.loads(shown.stdout)["Tags"] == ["v1"]
+    assert blobs_of(tmp_path / "back") == blobs_of(layout)
+    project = harbor.project("by-skopeo")
+    assert project is not None
+    assert (project.slug, project.source, project.total_deployments) == ("container", "image", 1)
+    assert harbor.uploads == []
+
+
+def test_a_second_push_of_skopeo_uploads_no_layer(harbor: Harbor, tmp_path: Path) -> None:
+    layout = write_layout(tmp_path / "image", b"another")
+
+    def push(name: str) -> str:
+        target = f"docker://{harbor.host}/{harbor.slug}/{name}"
+        done = run_client(
+            "skopeo", "--debug", "copy", "--dest-tls-verify=false", "--dest-creds", f"ada:{harbor.token}",
+            f"oci:{layout}:latest", target, home=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    first = push("twice:v1")
+    again = push("twice:v2")
+
+    assert "/twice/blobs/uploads/" in first
+    assert "/twice/blobs/uploads/" not in again
+    assert harbor.deployment_count("twice") == 2
+
+
+def test_a_wrong_password_is_refused(harbor: Harbor, tmp_path: Path) -> None:
+    done = run_client("skopeo", "login", PLAIN, "-u", "ada", "-p", "psk_test_wrong", harbor.host, home=tmp_path)
+
+    assert done.returncode != 0
+    assert "invalid username/password" in done.stderr
+
+
+def test_buildah_builds_and_pushes(harbor: Harbor, tmp_path: Path) -> None:
+    storage = ["--storage-driver", "vfs", "--root", str(tmp_path / "root"), "--runroot", str(tmp_path / "run")]
+    program = tmp_path / "hello.txt"
+    program.write_text("hello")
+
+    container = run_client("buildah", *storage, "from", "scratch", home=tmp_path)
+    assert container.returncode == 0, container.stderr
+    name = container.stdout.strip()
+    for step in (["copy", name, str(program), "/hello.txt"], ["config", "--cmd", "/hello.txt", name]):
+        done = run_client("buildah", *storage, *step, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = run_client("buildah", *storage, "commit", name, "hello:latest", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    pushed = run_client(
+        "buildah", *storage, "push", "--tls-verify=false", "--creds", f"ada:{harbor.token}", "hello:latest",
+        f"docker://{harbor.host}/{harbor.slug}/by-buildah:latest", home=tmp_path,
+    )  # fmt: skip
+
+    assert pushed.returncode == 0, pushed.stderr
+    assert harbor.deployment_count("by-buildah") == 1
