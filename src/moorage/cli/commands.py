@@ -45,6 +45,8 @@ USED = (
     ("schedules", "resources.schedules", "Schedules: functions that run at fixed times."),
     ("databases", "resources.databases.commands", "Databases: create, connect, back up and restore them."),
     ("cronjobs", "resources.cronjobs", "Cronjobs: commands of a repository or an image that run on a schedule."),
+    ("image", "images.commands", "Images: deploy images that were built elsewhere."),
+    ("registries", "images.registries", "Registries: credentials of private image registries."),
     ("monitors", "resources.monitors", "Monitors: checks of web addresses."),
     ("alerts", "resources.alerts", "Alerts: messages about monitors."),
     ("tokens", "resources.accounts.tokens", "API tokens of the organization."),

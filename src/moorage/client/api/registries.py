@@ -21,7 +21,7 @@ class Registries:
         result: List[RegistryOut] = self._transport.call(Call("GET", "/v1/registries"), List[RegistryOut])
         return result
 
-    def create_registry(
+    def create(
         self,
         *,
         host: str,
@@ -46,12 +46,12 @@ class Registries:
         )
         return result
 
-    def read_registry(self, registry_id: int | str) -> RegistryOut:
+    def read(self, registry_id: int | str) -> RegistryOut:
         """Return a registry, without its secret."""
         result: RegistryOut = self._transport.call(Call("GET", f"/v1/registries/{path_part(registry_id)}"), RegistryOut)
         return result
 
-    def update_registry(
+    def update(
         self,
         registry_id: int | str,
         *,
@@ -72,7 +72,7 @@ class Registries:
         )
         return result
 
-    def delete_registry(self, registry_id: int | str, *, idempotency_key: str | None = None) -> RegistryDeleted:
+    def delete(self, registry_id: int | str, *, idempotency_key: str | None = None) -> RegistryDeleted:
         """Delete the credentials for a registry. Private images from there cannot be pulled any more."""
         result: RegistryDeleted = self._transport.call(
             Call("DELETE", f"/v1/registries/{path_part(registry_id)}", key=idempotency_key), RegistryDeleted

@@ -21,7 +21,7 @@ class AsyncRegistries:
         result: List[RegistryOut] = await self._transport.call(Call("GET", "/v1/registries"), List[RegistryOut])
         return result
 
-    async def create_registry(
+    async def create(
         self,
         *,
         host: str,
@@ -46,14 +46,14 @@ class AsyncRegistries:
         )
         return result
 
-    async def read_registry(self, registry_id: int | str) -> RegistryOut:
+    async def read(self, registry_id: int | str) -> RegistryOut:
         """Return a registry, without its secret."""
         result: RegistryOut = await self._transport.call(
             Call("GET", f"/v1/registries/{path_part(registry_id)}"), RegistryOut
         )
         return result
 
-    async def update_registry(
+    async def update(
         self,
         registry_id: int | str,
         *,
@@ -74,7 +74,7 @@ class AsyncRegistries:
         )
         return result
 
-    async def delete_registry(self, registry_id: int | str, *, idempotency_key: str | None = None) -> RegistryDeleted:
+    async def delete(self, registry_id: int | str, *, idempotency_key: str | None = None) -> RegistryDeleted:
         """Delete the credentials for a registry. Private images from there cannot be pulled any more."""
         result: RegistryDeleted = await self._transport.call(
             Call("DELETE", f"/v1/registries/{path_part(registry_id)}", key=idempotency_key), RegistryDeleted

@@ -9,7 +9,13 @@ from typing import Any
 from moorage.docs.client_source.types import Types, ref_name, snake
 
 # Words of a group that its methods leave out: `client.databases.create`, not `create_database`.
-NOUNS = {"Scheduled functions": "scheduled_function", "Organizations": "org", "GitHub": "installation", "Identity": ""}
+NOUNS = {
+    "Scheduled functions": "scheduled_function",
+    "Organizations": "org",
+    "GitHub": "installation",
+    "Identity": "",
+    "Registries": "registry",
+}
 ATTRIBUTES = {"Scheduled functions": "schedules", "GitHub": "github"}
 # Called by Stripe, GitHub and browsers, never by a program with a token.
 LEFT_OUT = frozenset(("receive_stripe_event", "receive_github_event", "show_callback"))
@@ -62,7 +68,7 @@ def short_name(operation_id: str, tag: str) -> str:
     if not noun:
         return operation_id
     text = f"_{operation_id}_"
-    for form in (f"_{noun}s_", f"_{noun}_"):
+    for form in (f"_{noun}s_", f"_{snake(tag)}_", f"_{noun}_"):
         text = text.replace(form, "_")
     return text.strip("_") or operation_id
 

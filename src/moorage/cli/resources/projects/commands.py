@@ -72,6 +72,7 @@ def show_detail(project: models.ProjectDetail, *, as_json: bool) -> None:
         ("state", state_of_project(project)),
         ("kind", project.slug),
         ("language", project.language),
+        ("image", project.public_image),
         ("repository", project.repository_name),
         ("branch", project.branch),
         ("base folder", project.base_dir),
@@ -99,7 +100,8 @@ def _scaling_text(scaling: models.AutoScaling) -> str:
 @app.command("create")
 def create_project(
     name: Annotated[str, typer.Argument(help="Name of the project: lower-case letters, digits and dashes.")],
-    repository: Annotated[str, typer.Argument(help="The repository, as `owner/name`.")],
+    repository: Annotated[str | None, typer.Argument(help="The repository, as `owner/name`.")] = None,
+    image: Annotated[str | None, typer.Option("--image", help="A ready image instead of a repository.")] = None,
     branch: Annotated[str | None, typer.Option("--branch", help="Branch to deploy; default: main.")] = None,
     kind: Annotated[Kind, typer.Option("--kind", help="Site (static), app (container), or detected.")] = "auto",
     language: Annotated[Language | None, typer.Option("--language", help="Language of an app.")] = None,
@@ -115,17 +117,23 @@ def create_project(
     wait: following.WaitOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a project from a repository and deploy it.
+    """Create a project from a repository or an image and deploy it.
 
     The repository is one of the platform's git server, or of the connected code host. `moorage deploy` creates a
     project from a folder instead.
 
     Examples: `moorage projects create shop acme/shop`, `moorage projects create api acme/api --kind container
-    --language python --auto-deploy`.
+    --language python --auto-deploy`, `moorage projects create web --image nginx:1.27`.
     """
+    if (repository is None) == (image is None):
+        stop("give either a repository or --image", 2)
+    if image is not None and kind == "auto":
+        kind = "container"
     given: dict[str, Any] = {
+        "repository_name": repository,
+        "public_image": image,
         "branch": branch,
-        "language": language or ("auto" if kind == "container" else None),
+        "language": language or ("auto" if kind == "container" and image is None else None),
         "is_public": False if private else None,
         "build_cmd": build_cmd,
         "start_cmd": start_cmd,
@@ -142,13 +150,14 @@ def create_project(
     if unknown := sorted(set(chosen) - set(model.__struct_fields__)):
         options = ", ".join(f"--{field.replace('_', '-')}" for field in unknown)
         stop(f"a project of kind {kind} has no {options}; choose another --kind")
-    created = connect.client().projects.create(body=model(name=name, repository_name=repository, **chosen))
+    created = connect.client().projects.create(body=model(name=name, **chosen))
     following.finish(created.deployment_uuid, created, wait=wait, as_json=as_json)
 
 
 @app.command("update")
 def update_project(
     name: ProjectArgument,
+    image: Annotated[str | None, typer.Option("--image", help="Image of a project that was created from one.")] = None,
     build_cmd: BuildCmd = None,
     start_cmd: StartCmd = None,
     base_dir: BaseDir = None,
@@ -176,6 +185,7 @@ def update_project(
     Examples: `moorage projects update api --tier medium --replicas 1-5`, `moorage projects update shop --analytics`.
     """
     changes: dict[str, Any] = {
+        "public_image": image,
         "build_cmd": build_cmd,
         "start_cmd": start_cmd,
         "base_dir": base_dir,
