@@ -91,7 +91,7 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 $(VENV)/.audit: requirements/audit.txt | $(VENV)/.runtime
 	@$(SETUP) audit $(VENV)
 
-# The ACME server, the git client and the browser that the tests use come with the system, not with Python.
+# The ACME server, the clients of git and images, and the browser that the tests use come with the system, not with Python.
 $(VENV)/.system: tests/system-packages | $(VENV)/.runtime
 	@$(SETUP) run "installing the system packages of the tests" ./tests/system-packages
 	@touch $@
