@@ -5,7 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.products.images.image_pushes import Harbor, run_client, write_layout
+from tests.runtime.images.registry_support import LOOPBACK, QUICK
+
+from moorage.core.kit.clock import SystemClock
+from moorage.runtime.images.references import PullFailed, Reference
+from moorage.runtime.images.sign_in import Credentials
+from moorage.runtime.images.sources import Sources
+from moorage.runtime.images.store import Images
+
+pytestmark = pytest.mark.anyio
 
 PLAIN = "--tls-verify=false"
 
@@ -88,3 +98,21 @@ def test_buildah_builds_and_pushes(harbor: Harbor, tmp_path: Path) -> None:
 
     assert pushed.returncode == 0, pushed.stderr
     assert harbor.deployment_count("by-buildah") == 1
+
+
+async def test_the_platform_pulls_from_itself_like_from_any_registry(harbor: Harbor, tmp_path: Path) -> None:
+    digest = harbor.push("itself", "v1", b"pulled back")
+
+    async def find(org_id: int, registry: str) -> Credentials | None:
+        return Credentials(registry, "token", harbor.token) if org_id == 1 else None
+
+    sources = Sources(LOOPBACK, QUICK, find)
+    images = Images(tmp_path / "images", LOOPBACK, SystemClock(), sources=sources)
+    reference = Reference(harbor.host, f"{harbor.slug}/itself", "v1", None)
+
+    image = await images.pull(reference, lambda line: None, 1)
+
+    assert image.digest == digest
+    assert (image.root / "bin" / "hello").read_bytes() == b"pulled back"
+    with pytest.raises(PullFailed, match="a private image needs credentials"):
+        await images.pull(reference, lambda line: None, 2)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.kit.clock import DAY_MS
-from moorage.products.images import documents, service, tables
+from moorage.products.images import deploying, documents, service, tables
 from moorage.products.images.manifest_http import Manifests
 from moorage.products.projects import service as projects
 from moorage.products.projects.service import NewProject
@@ -358,14 +359,53 @@ async def collect(harbor: Harbor, manifests: Manifests, repository: tables.Repos
     await db.write(lambda tx: service.collect(tx, org_id, repository, known))
 
 
-def test_images_go_with_their_project(harbor: Harbor) -> None:
+def test_images_stay_for_a_day_without_their_project(harbor: Harbor) -> None:
+    db, org_id = harbor.platform.db, harbor.platform.org_id
     harbor.push("gone")
     token = harbor.tokens[Role.ADMIN]
-
     deleted = harbor.call("DELETE", "/v1/projects/gone", token=None, Authorization=f"Bearer {token}")
+    repository = asyncio.run(db.read(lambda tx: service.find(tx, org_id, "gone")))
+    assert repository is not None
+
+    soon = asyncio.run(db.read(lambda tx: deploying.is_used(tx, org_id, repository)))
+    later = asyncio.run(db.read(lambda tx: deploying.is_used(tx, org_id, replace(repository, updated_at=1))))
 
     assert deleted.status == 200
+    assert harbor.call("GET", "gone/manifests/latest").status == 200
+    assert (soon, later) == (True, False)
+    asyncio.run(db.write(lambda tx: service.remove(tx, org_id, repository)))
     assert harbor.call("GET", "gone/manifests/latest").status == 404
+
+
+def test_a_project_that_a_push_created_gives_way_to_a_client(harbor: Harbor) -> None:
+    harbor.push("given")
+    before = harbor.project("given")
+    body = {"slug": "container", "name": "given", "publicImage": f"localhost:8080/{harbor.slug}/given:latest"}
+
+    made = harbor.call(
+        "POST", "/v1/projects", json.dumps(body).encode(), token=None, Content_Type="application/json",
+        Authorization=f"Bearer {harbor.token}",
+    )  # fmt: skip
+
+    after = harbor.project("given")
+    assert made.status == 200, made.body
+    assert before is not None
+    assert after is not None
+    assert before.id != after.id
+    assert harbor.call("GET", "given/manifests/latest").status == 200
+
+
+def test_requests_for_blobs_do_not_count_against_the_rate_limit(tmp_path: Path, sqlite_template: Path) -> None:
+    with running_harbor(tmp_path, sqlite_template, rate_limit=5) as strict:
+        place = strict.begin("many-layers")
+        heads = [strict.call("HEAD", f"many-layers/blobs/{DIGEST}").status for _ in range(8)]
+        chunks = [strict.call("PATCH", place, b"x").status for _ in range(8)]
+        wrong = [strict.call("HEAD", f"many-layers/blobs/{DIGEST}", token="psk_test_x").status for _ in range(8)]
+
+    assert set(heads) == {404}
+    assert set(chunks) == {202}
+    assert wrong[0] == 401
+    assert wrong[-1] == 429  # Wrong passwords count against the address.
 
 
 @pytest.fixture(scope="module")

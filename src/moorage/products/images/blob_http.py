@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from moorage.core import disk
 from moorage.core.artifacts.store import ArtifactStore
@@ -143,24 +141,22 @@ class Blobs:
     async def _send(self, target: Target, part: Part, headers: dict[str, str]) -> Stream:
         """Send a blob or a range of it, from a verified copy."""
         start, end = _range(target.request.header(b"range"), part.size)
-        folder = tempfile.TemporaryDirectory(prefix="moorage-blob-")
+        copy = self._uploads.new_copy(part.size)
         try:
-            copy = Path(folder.name, "blob")
             await self._artifacts.fetch(target.caller.org_id, service.hex_of(part.digest), copy)
-        except BaseException:
-            folder.cleanup()
-            raise
+            file = copy.open("rb")
+        finally:
+            copy.unlink(missing_ok=True)
         status = 200
         if (start, end) != (0, part.size):
             status, headers = 206, {**headers, "content-range": f"bytes {start}-{end - 1}/{part.size}"}
         headers = {**headers, "content-length": str(end - start)}
-        return Stream(_chunks(folder, copy, start, end), header_list(headers), status)
+        return Stream(_chunks(file, start, end), header_list(headers), status)
 
 
-async def _chunks(folder: tempfile.TemporaryDirectory[str], path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    with folder, path.open("rb") as file:
-        path.unlink()
-        os.lseek(file.fileno(), start, os.SEEK_SET)
+async def _chunks(file: IO[bytes], start: int, end: int) -> AsyncIterator[bytes]:
+    with file:
+        file.seek(start)
         while start < end and (chunk := await asyncio.to_thread(file.read, min(_READ_BYTES, end - start))):
             start += len(chunk)
             yield chunk

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from moorage.core.db.tx import Tx
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound
-from moorage.products.images import documents, service
+from moorage.products.images import deploying, documents, service
 from moorage.products.images.documents import Document
 from moorage.products.images.failures import Refused
 from moorage.products.images.manifest_http import Manifests
@@ -38,8 +39,18 @@ def register(handlers: Handlers, uploads: Uploads, manifests: Manifests) -> None
     handlers.maintain(KIND, CRON, CollectImages(), collect)
 
 
+def _remove_unused(tx: Tx, org_id: int, repository: Repository) -> bool:
+    """Remove the repository of a deleted project; return whether it is gone."""
+    if deploying.is_used(tx, org_id, repository):
+        return False
+    service.remove(tx, org_id, repository)
+    return True
+
+
 async def _collect(run: Run, repository: Repository, manifests: Manifests) -> None:
     key: dict[str, Any] = {"org_id": repository.org_id, "repository": repository}
+    if await run.write(partial(_remove_unused, **key)):
+        return
     known: dict[str, Document] = {}
     for part in await run.read(partial(service.manifests_of, **key)):
         try:

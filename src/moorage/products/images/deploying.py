@@ -43,6 +43,7 @@ def deploy(tx: Tx, org_id: int, actor: Actor, repository: Repository, tag: str, 
     organization = orgs.get(tx, org_id)
     image = str(Reference(own_registry(tx.env.settings), f"{organization.slug}/{repository.name}", tag, None))
     project = projects.find(tx, org_id, repository.name)
+    is_created = project is None
     if project is None:
         new = NewProject(
             repository.name,
@@ -62,8 +63,9 @@ def deploy(tx: Tx, org_id: int, actor: Actor, repository: Repository, tag: str, 
     service.set_project(tx, org_id, repository, project.id)
     if project.enabled and project.auto_deploy and (is_new or _needs_deployment(tx, org_id, project)):
         started = deployments.start(tx, org_id, project, DeploymentRequest(user_id=actor.user_id))
-        target = projects.target_of(project)
-        audit.record(tx, org_id, actor, "project.image_pushed", target, tag=tag, deployment=started.uuid)
+        if not is_created:  # A project with no entry but its creation gives way to one that a client creates.
+            target = projects.target_of(project)
+            audit.record(tx, org_id, actor, "project.image_pushed", target, tag=tag, deployment=started.uuid)
 
 
 def find_pushed(tx: Tx, org_id: int, reference: Reference) -> str | None:
@@ -74,6 +76,14 @@ def find_pushed(tx: Tx, org_id: int, reference: Reference) -> str | None:
         return None
     part = service.find_manifest(tx, org_id, repository, reference.wanted)
     return part.digest if part is not None else None
+
+
+def is_used(tx: Tx, org_id: int, repository: Repository) -> bool:
+    """Return whether a project deploys the images of a repository, or a push may create it soon."""
+    if projects.find(tx, org_id, repository.name) is not None:
+        return True
+    project = projects.find_by_id(tx, org_id, repository.project_id or 0)
+    return project is not None or repository.updated_at > tx.trusted_now - service.UNUSED_MS
 
 
 def _needs_deployment(tx: Tx, org_id: int, project: Project) -> bool:

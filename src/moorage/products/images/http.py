@@ -19,7 +19,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import JSON, Answer, Headers, Stream, encode
 from moorage.core.http.dispatch import AccessRequest
-from moorage.core.http.request import BodyTooLarge, Request
+from moorage.core.http.request import BodyTooLarge, Request, uncounted
 from moorage.core.http.route import Route, Scope, declare
 from moorage.errors import DiskFull, MoorageError, Unauthorized
 from moorage.products.images.blob_http import Blobs
@@ -36,6 +36,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HEADERS: Headers = [(b"docker-distribution-api-version", b"registry/2.0")]
 _CHALLENGE: Headers = [(b"www-authenticate", b'Basic realm="Moorage"')]
 _READS = ("GET", "HEAD")
+_UNCOUNTED = ("HEAD", "PATCH", "PUT")  # of blobs: an image has up to 256 layers
 
 
 def _image_request() -> None:
@@ -109,7 +110,17 @@ class ImageServer:
 
 
 def _access(request: Request) -> AccessRequest:
-    return AccessRequest(request.token, None, None, request.client, request.count_request)
+    """Return the credential of a request. Of the requests for a blob, only the one that begins its upload counts."""
+    count_request = request.count_request
+    if request.method in _UNCOUNTED and "/blobs/" in request.path:
+        request.count_request = uncounted
+
+        def count(is_valid: bool) -> None:
+            if not is_valid:
+                count_request(False)
+
+        return AccessRequest(request.token, None, None, request.client, count)
+    return AccessRequest(request.token, None, None, request.client, count_request)
 
 
 def _refusal(error: Refused) -> Answer:

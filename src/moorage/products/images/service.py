@@ -161,9 +161,10 @@ def remove(tx: Tx, org_id: int, repository: Repository) -> None:
     tx.run(tables.DELETE, org_id=org_id, id=repository.id)
 
 
-def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
+def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
+    """Keep the images of a deleted project for a day: one that a push created gives way to a new one of its name."""
     for repository in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id):
-        remove(tx, org_id, repository)
+        set_project(tx, org_id, repository, None)
 
 
 def remove_all(tx: Tx, org_id: int) -> None:

@@ -1,6 +1,7 @@
 """Files of uploads in progress.
 
     image-uploads/<organization>/<repository>-<id>    the received bytes of one blob
+    image-uploads/outgoing/                           copies of blobs that are being sent
 
 The size of a file is the offset of its upload, so that a client continues after a restart of the platform. Uploads
 that were abandoned for a day are deleted.
@@ -70,8 +71,15 @@ class Uploads:
                 total += path.stat().st_size
         return total
 
-    def check_room(self) -> None:
-        disk.check_room(self._root, 0, self._reserve_mb)
+    def new_copy(self, size: int) -> Path:
+        """Return a path for the copy of a blob that is sent; raises DiskFull."""
+        self.check_room(size)
+        folder = self._root / "outgoing"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder / secrets.token_hex(16)
+
+    def check_room(self, more_bytes: int = 0) -> None:
+        disk.check_room(self._root, more_bytes, self._reserve_mb)
 
     def clear_stale(self, now: int) -> int:
         """Delete abandoned uploads; return their number."""

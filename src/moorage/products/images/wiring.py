@@ -42,7 +42,7 @@ class Images(Product):
         collecting.register(handlers, self.uploads, self.manifests)
         handlers.listen(OrganizationDeleted, _remove_all)
         hooks = self.db.env.hooks
-        hooks.add(projects.REMOVE, "images", service.remove_of_project)
+        hooks.add(projects.REMOVE, "images", service.leave_project)
         hooks.add(FIND_PUSHED, "images", deploying.find_pushed)
 
 
