@@ -419,3 +419,13 @@ def test_imported_rules_are_accepted_by_the_platform(shell: Shell, folder: Path,
             manifest.apply(shell.client, manifest.plan(shell.client, wanted), prune=True)
 
             assert differences(shell, folder) == []
+
+
+def test_a_project_is_made_from_an_image(shell: Shell, folder: Path) -> None:
+    name = new_name("toml-image")
+    for tag in ("1", "2"):
+        write(folder, f'[project]\nname = "{name}"\nkind = "container"\npublic-image = "127.0.0.1:9/acme/app:{tag}"\n')
+
+        apply_once(shell, folder)
+
+        assert shell.client.projects.read(name).public_image == f"127.0.0.1:9/acme/app:{tag}"

@@ -77,7 +77,7 @@ def project_input(
 
 
 def _project_input(entry: Entry, secrets: Mapping[str, str]) -> models.CreateProjectInput:
-    kind = entry.pop("kind", "auto")
+    kind = entry.pop("kind", "container" if "public-image" in entry else "auto")
     if kind == "container":
         entry.setdefault("language", "auto")
     body: Any = to_input(KINDS[kind], entry, PROJECT.fields)
@@ -128,7 +128,7 @@ class _Applier:
         return self._project
 
     def _create_project(self, change: Change) -> None:
-        if "repository-name" not in change.entry:
+        if not change.entry.keys() & {"repository-name", "public-image"}:
             advice = "`moorage deploy` creates it from this folder"
             raise ManifestError([f"{change.where}: project {change.name} does not exist yet; {advice}"])
         body = _project_input(dict(change.entry), {})
