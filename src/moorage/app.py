@@ -172,6 +172,8 @@ def _make_products(
     sources = registries.sources
     projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, sources, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
+    repositories = Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes)
+    pipeline.sources.reach_machine = repositories.git.reach_machine = machines.reach
     return Products(
         machines=machines,
         identity=identity,
@@ -182,7 +184,7 @@ def _make_products(
         domains=Domains.make(db, gateway.certificates),
         rules=Rules(db, pipeline.sync_routes, domains.hosts_of),
         analytics=Analytics.make(db, telemetry, domains.find_owner, apps.request_counter),
-        repositories=Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes),
+        repositories=repositories,
         images=Images.make(db, artifacts, identity.gate),
         apps=apps,
         databases=Databases.make(

@@ -99,7 +99,7 @@ class AdminServer:
             "undelete-database": self._write(lambda tx, arguments: databases.undelete(tx, arguments["id"])),
             "machines": self._write(lambda tx, arguments: [_machine(each) for each in machines.list_all(tx)]),
             "drain-machine": self._write(_drain_machine),
-            "remove-machine": self._write(lambda tx, arguments: machines.remove(tx, arguments["name"])),
+            "remove-machine": self._write(_remove_machine),
             "github-claims": self._write(lambda tx, arguments: bindings.list_claims(tx)),
             "session": self._session,
             "rotate-keys": self._rotate,
@@ -218,6 +218,10 @@ def _machine(seen: machines.SeenMachine) -> dict[str, Any]:
 
 def _drain_machine(tx: Tx, arguments: dict[str, Any]) -> dict[str, Any]:
     return _machine(machines.set_draining(tx, arguments["name"], draining=not arguments.get("undo")))
+
+
+def _remove_machine(tx: Tx, arguments: dict[str, Any]) -> None:
+    machines.remove(tx, arguments["name"], is_lost=bool(arguments.get("lost")))
 
 
 def _token(tx: Tx, arguments: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,12 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import is_alive
 from tests.platform.running import clean_environment
 from tests.postgres_server import PostgresServer, running_postgres
+
+from moorage.core.telemetry import Telemetry
+from moorage.platform import opening
+from moorage.products.repositories.fetch import Sources
+from moorage.runtime.machines.wiring import Machines
+from moorage.settings import Settings
 
 BUILT_S = 120.0
 
@@ -45,6 +51,19 @@ class Fleet:
         finally:
             end_shims(data)
             end_runs(data)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, data: Path) -> AsyncIterator[Sources]:
+        """Open the sources of builds as a process with its own data folder that is no machine."""
+        settings = Settings(_env_file=None, data=data, **self.settings)
+        db = opening.open_store(settings).db
+        machines, sources = Machines.make(db, Telemetry(quiet=True)), Sources(db)
+        sources.reach_machine = machines.reach
+        try:
+            yield sources
+        finally:
+            await machines.close()
+            db.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as connection:

@@ -7,16 +7,22 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.e2e.apps_life_support import Apps, checkout
 from tests.e2e.functions_support import wait_until
 from tests.e2e.machines.fleet import Fleet, Visitor, kill_machine, make_cronjob, run_command, runs, started_fleet
+from tests.ports import free_port
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("machines")]
 
 MOVED_S = 60.0
+OWNER_OF_REPOSITORY = (
+    "SELECT machine.name FROM repository JOIN machine ON machine.id = repository.machine_id "
+    "WHERE repository.name = 'shop'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +95,38 @@ def test_apps_of_a_machine_that_is_drained_move_without_a_failed_request(
         listed = run_command("machines", "list", "--data", str(one.running.data))
         assert [line.split()[:2] for line in listed.splitlines()] == [["one", "draining"], ["two", "active"]]
         run_command("machines", "drain", "one", "--undo", "--data", str(one.running.data))
+
+
+async def test_a_worker_fetches_from_the_machine_that_has_the_repository(
+    fleet: Fleet, works: dict[str, Checkout], tmp_path: Path
+) -> None:
+    with fleet.machine("one", machine_address=f"127.0.0.1:{free_port()}"):
+        wait_until(lambda: fleet.rows("SELECT 1 FROM machine WHERE name = 'one' AND address IS NOT NULL"), MOVED_S)
+        (org_id,) = fleet.rows("SELECT org_id FROM repository WHERE name = 'shop'")[0]
+        async with fleet.worker(tmp_path / "worker") as sources:
+            lines: list[str] = []
+            (tmp_path / "source").mkdir()
+
+            fetched = await sources.fetch(
+                org_id, "acme/shop", branch="main", commit=None, target=tmp_path / "source", say=lines.append
+            )
+
+    assert fetched.sha == works["shop"].git("rev-parse", "HEAD").strip()
+    assert (tmp_path / "source" / "release.txt").read_text().strip() == "first"
+
+
+def test_a_push_to_any_machine_arrives_where_the_repository_is(fleet: Fleet, works: dict[str, Checkout]) -> None:
+    with fleet.machine("one") as one, fleet.machine("two") as two:
+        wait_until(
+            lambda: len(fleet.rows("SELECT 1 FROM machine WHERE address IS NOT NULL AND status = 'active'")) == 2
+        )
+        works["shop"].commit("second", release_txt="second")
+
+        two.push(works["shop"], "acme/shop")
+
+        wait_until(lambda: two.who("shop")["release"] == one.who("shop")["release"] == "second", MOVED_S)
+        assert not list((two.running.data / "git").glob("[0-9]*.git"))
+        assert [name for (name,) in fleet.rows(OWNER_OF_REPOSITORY)] == ["one"]
 
 
 def test_stateless_apps_of_a_killed_machine_answer_elsewhere(fleet: Fleet) -> None:

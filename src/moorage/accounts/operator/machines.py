@@ -94,7 +94,7 @@ def set_draining(tx: Tx, name: str, actor: Actor = THE_PLATFORM, *, draining: bo
 
 
 @across_organizations(_WHY)
-def remove(tx: Tx, name: str, actor: Actor = THE_PLATFORM) -> None:
-    """Forget a machine that is gone; raises Conflict if it runs, or has data that exists nowhere else."""
-    service.remove(tx, service.get(tx, name))
-    audit.record(tx, PLATFORM_ORG_ID, actor, "machine.removed", AuditTarget("machine", name))
+def remove(tx: Tx, name: str, actor: Actor = THE_PLATFORM, *, is_lost: bool = False) -> None:
+    """Forget a machine that is gone; raises Conflict if it runs, or has data and is not lost for good."""
+    service.remove(tx, service.get(tx, name), is_lost=is_lost)
+    audit.record(tx, PLATFORM_ORG_ID, actor, "machine.removed", AuditTarget("machine", name), lost=is_lost)

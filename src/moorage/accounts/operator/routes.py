@@ -22,6 +22,7 @@ from moorage.accounts.operator.schemas import (
     OperatorQueues,
     OperatorUser,
     RemovedMachine,
+    RemoveMachineQuery,
     TenantsQuery,
     UpdateMachineInput,
     UpdateTenantInput,
@@ -72,9 +73,12 @@ def _add_machine(router: Router, db: Database) -> None:
         return OperatorMachine.of(machines.set_draining(tx, name, caller.as_actor, draining=body.draining))
 
     @router.delete("/operator/machines/{name}", scope=Scope.OPERATOR)
-    def remove_machine(tx: Tx, caller: Caller, name: str) -> RemovedMachine:
-        """Forget a machine that is gone. Refused while it runs, or has databases or volumes."""
-        machines.remove(tx, name, caller.as_actor)
+    def remove_machine(tx: Tx, caller: Caller, name: str, query: RemoveMachineQuery) -> RemovedMachine:
+        """Forget a machine that is gone. Refused while it runs.
+
+        Also refused while it has databases, volumes or repositories, unless `lost` says that they are lost for good.
+        """
+        machines.remove(tx, name, caller.as_actor, is_lost=query.lost)
         return RemovedMachine(name, True)
 
     @router.get("/operator/processes", scope=Scope.OPERATOR)

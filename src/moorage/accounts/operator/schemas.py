@@ -12,7 +12,7 @@ from moorage.accounts.operator.disk_areas import DiskReport
 from moorage.accounts.operator.machine import Process
 from moorage.accounts.operator.machines import SeenMachine
 from moorage.accounts.operator.tenants import Tenant
-from moorage.core.http.models import Input, Output, optional
+from moorage.core.http.models import Input, Output, QueryInput, optional
 from moorage.core.http.paging import PageQuery
 from moorage.core.jobs.queues import FailingJob, QueueDepth
 from moorage.core.kit.clock import to_wire, to_wire_or_none
@@ -71,6 +71,10 @@ class OperatorMachine(Output, frozen=True):
 
 class UpdateMachineInput(Input):
     draining: bool = Field(description="Move its stateless apps to other machines, and place nothing new on it.")
+
+
+class RemoveMachineQuery(QueryInput):
+    lost: bool = Field(False, description="Its disks are lost for good: give up databases, volumes and repositories.")
 
 
 class RemovedMachine(Output, frozen=True):

@@ -66,7 +66,13 @@ def drain(
 
 
 @app.command()
-def remove(name: Name, data: DataOption = None) -> None:
-    """Forget a machine that is gone. Refused while it runs, or has databases or volumes."""
-    ask(data, "remove-machine", name=name)
+def remove(
+    name: Name,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="Its disks are lost for good: give up databases, volumes and repositories.")
+    ] = False,
+    data: DataOption = None,
+) -> None:
+    """Forget a machine that is gone. Refused while it runs, or has databases, volumes or repositories."""
+    ask(data, "remove-machine", name=name, lost=lost)
     typer.echo(f"{name} is removed")

@@ -24,6 +24,8 @@ _WHY = "a machine runs resources of all organizations"
 
 # Describes resources that exist on one machine only, such as "3 databases"; a machine with any cannot be removed.
 STATEFUL: Hook[[Tx, int], list[str]] = Hook("machine.stateful")
+# Gives up the data of a machine that is lost for good, so that its owners can restore or replace it.
+LOST: Hook[[Tx, int], None] = Hook("machine.lost")
 # Returns the number of stateless resources of a machine, which move when it is drained.
 MOVABLE: Hook[[Tx, int], int] = Hook("machine.movable")
 # Returns the number of resources of a kind by machine; the name of the function is the kind.
@@ -175,17 +177,19 @@ def set_draining(tx: Tx, row: Machine, *, draining: bool) -> Machine:
 
 
 @across_organizations(_WHY)
-def remove(tx: Tx, row: Machine) -> None:
-    """Delete a machine that is gone, or was stopped after a drain. Raises Conflict if it holds data or still runs."""
+def remove(tx: Tx, row: Machine, *, is_lost: bool = False) -> None:
+    """Delete a machine that is gone. Raises Conflict if it still runs, or has data and is not lost for good."""
     locked = tx.find(tables.LOCK, id=row.id)
     if locked is None:
         return
     if not locked.is_gone:
         raise Conflict(f"The machine {row.name} still runs; stop its platform first, and wait {LEASE_MS // 1000} s")
-    if held := stateful_of(tx, row.id):
+    if is_lost:
+        tx.env.hooks.call(LOST, tx, row.id)
+    elif held := stateful_of(tx, row.id):
         raise Conflict(
-            f"The machine {row.name} has data that exists nowhere else: {', '.join(held)}. Start it again, or delete "
-            "these first"
+            f"The machine {row.name} has data that exists nowhere else: {', '.join(held)}. Start it again, or remove "
+            "it as lost: its databases then fail, and its apps start with empty volumes"
         )
     tx.env.hooks.call(REMOVED, tx, row.id)
     tx.run(tables.DELETE, id=row.id)

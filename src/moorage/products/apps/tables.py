@@ -141,6 +141,7 @@ VOLUMES_OF_MACHINE: Query[str] = Query(
     scalar,
 )
 ADD_VOLUME: Query[int] = Query(insert_or_ignore(volume), scalar, sets=sets_of(volume))
+DELETE_VOLUMES_OF_MACHINE = Command(delete(volume).where(_o.machine_id == arg("machine_id")))
 DELETE_VOLUME = Command(delete(volume).where((_o.org_id == arg("org_id")) & (_o.project_id == arg("project_id"))))
 ORGANIZATION: Query[int] = Query(select(_p.org_id).where(_p.id == arg("project_id")), scalar)
 

@@ -137,6 +137,7 @@ class Apps(Product):
         hooks.add(machines.COUNT, "replicas", placing.count)
         hooks.add(machines.MOVABLE, "apps", placing.count_movable)
         hooks.add(machines.STATEFUL, "apps", placing.describe_held)
+        hooks.add(machines.LOST, "apps", placing.give_up)
         hooks.add(machines.REMOVED, "apps", placing.forget_machine)
 
     async def start(self, duties: Duties) -> None:

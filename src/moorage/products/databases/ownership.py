@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.machines import placement
 from moorage.core.machines import service as machines
 from moorage.products.databases import tables
 from moorage.products.databases.states import DatabaseStatus
@@ -51,6 +52,18 @@ def describe_held(tx: Tx, machine_id: int) -> list[str]:
     held = tx.all(tables.OF_MACHINE, machine_id=machine_id)
     names = [f"{each.name} (organization {each.org_id})" for each in held]
     return [f"databases {', '.join(names)}"] if names else []
+
+
+@across_organizations(_WHY)
+def give_up(tx: Tx, machine_id: int) -> None:
+    """Give the databases of a lost machine to others, which find no data: they fail and can be restored or deleted."""
+    target = machine_id
+    for database in tx.all(tables.OF_MACHINE, machine_id=machine_id):
+        target = placement.choose(tx, int(database.tier.memory * MB_OF_GB))
+        of = {"org_id": database.org_id, "machine_id": target}
+        tx.run(tables.MOVE, id=database.id, **of)
+        tx.run(tables.MOVE_SERVERS, database_id=database.id, **of)
+    tx.run(tables.MOVE_JOBS, before=machine_id, machine_id=target)
 
 
 @across_organizations(_WHY)

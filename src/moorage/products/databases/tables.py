@@ -326,6 +326,11 @@ SERVERS_OF = Query(select(*columns(server)).where(_of_database).order_by(_s.id),
 _this_server = (_s.org_id == arg("org_id")) & (_s.id == arg("id"))
 FIND_SERVER = Query(select(*columns(server)).where(_this_server), Server)
 SERVERS_OF_MACHINE = Query(select(*columns(server)).where(_s.machine_id == arg("machine_id")).order_by(_s.id), Server)
+MOVE = Command(update(database).where(_this).values(machine_id=arg("machine_id")))
+MOVE_SERVERS = Command(update(server).where(_of_database).values(machine_id=arg("machine_id")))
+MOVE_JOBS = Command(
+    update(job).where((_j.machine_id == arg("before")) & (_j.status == "queued")).values(machine_id=arg("machine_id"))
+)
 CLAIM = Command(update(database).where(_this & (_d.machine_id == 0)).values(machine_id=arg("machine_id")))
 CLAIM_SERVERS = Command(update(server).where(_of_database & (_s.machine_id == 0)).values(machine_id=arg("machine_id")))
 CLAIM_JOBS = Command(

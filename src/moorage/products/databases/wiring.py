@@ -150,6 +150,7 @@ class Databases(Product):
         hooks.add(placement.COMMITTED, "databases", ownership.committed_memory)
         hooks.add(machines.COUNT, "databases", ownership.count_by_machine)
         hooks.add(machines.STATEFUL, "databases", ownership.describe_held)
+        hooks.add(machines.LOST, "databases", ownership.give_up)
         hooks.add(SAME_PORTS, "databases", ownership.forwarded_ports)
 
     async def adopt(self, duties: Duties) -> None:

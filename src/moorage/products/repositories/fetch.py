@@ -21,15 +21,19 @@ from urllib.parse import urlsplit
 
 from moorage.core.db.store import Database
 from moorage.core.kit.texts import size_text
+from moorage.core.machines import service as machines
 from moorage.errors import QuotaExceeded
 from moorage.products.repositories import service
 from moorage.products.repositories.git import Done, Git, TooSlow
 from moorage.products.repositories.github.api import GithubUnavailable
 from moorage.products.repositories.github.app import GithubApp, as_basic
 from moorage.products.repositories.names import Name, is_branch, is_commit, is_full_commit, parse_name
+from moorage.products.repositories.server import relay
 from moorage.products.repositories.server.pushes import HEADS
+from moorage.products.repositories.server.relay import ReachMachine
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.storage import Storage, size_of
+from moorage.products.repositories.tables import Repository
 from moorage.runtime.scan.service import Purpose, Scanner, ScanUnavailable
 
 MAX_CONCURRENT_SCANS = 2  # A scan keeps a core busy.
@@ -110,6 +114,7 @@ class Sources:
         self._github = GithubApp(db)
         self._slots = TransferSlots()
         self._scanner = Scanner(self._settings.clamd)
+        self.reach_machine: ReachMachine | None = None  # None where the store has one machine
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_SCANS, thread_name_prefix="scan")
 
     async def fetch(
@@ -170,6 +175,8 @@ class Sources:
         if own is None:
             return await self._obtain_from_host_or_hint(org_id, source, workspace, say)
         say(f"Fetching {source.name} from the built-in git server")
+        if own.machine_id not in (self._db.env.machine.id, machines.UNOWNED) and self._settings.uses_postgres:
+            return await self._obtain_from_machine(own, source, workspace)
         objects = self._storage.path(own.id) / "objects"
         if not objects.exists():
             raise source.missing
@@ -182,6 +189,20 @@ class Sources:
         if head.code != 0:
             raise source.missing
         return await self._resolve(source, workspace, head.text)
+
+    async def _obtain_from_machine(self, own: Repository, source: _Source, workspace: _Workspace) -> Fetched:
+        """Fetch from the machine that has the repository, with a token that reads only this one."""
+        if self.reach_machine is None:
+            raise FetchFailed(f"{source.name} is on another machine, which this process cannot reach")
+        url = f"http://{await self.reach_machine(own.machine_id)}/git/"
+        git = replace(workspace.git, config={"protocol.http.allow": "always"})
+        git = _with_token(git, url, relay.make_token(self._db.env, own))
+        try:
+            return await self._fetch(source, replace(workspace, git=git), url)
+        except _NotFound:
+            raise source.missing from None
+        except _HostFailed:
+            raise FetchFailed(f"{source.name} is on another machine, which does not answer; try again") from None
 
     async def _obtain_from_host_or_hint(
         self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]
@@ -219,23 +240,25 @@ class Sources:
         except GithubUnavailable as error:
             raise FetchFailed(f"{name} could not be fetched: {error}") from None
 
-    async def _fetch(self, source: _Source, workspace: _Workspace) -> Fetched:
+    async def _fetch(self, source: _Source, workspace: _Workspace, base: str | None = None) -> Fetched:
         """Fetch the commit alone where the host allows it, else the whole branch."""
         if source.commit is None:
-            done = await self._run_fetch(source, workspace, "--depth=1", reference=HEADS + source.branch)
+            done = await self._run_fetch(source, workspace, "--depth=1", reference=HEADS + source.branch, base=base)
             if done.code != 0:
                 raise source.missing
             return await self._resolve(source, workspace, FETCHED)
         if is_full_commit(source.commit):
-            done = await self._run_fetch(source, workspace, "--depth=1", reference=source.commit)
+            done = await self._run_fetch(source, workspace, "--depth=1", reference=source.commit, base=base)
             if done.code == 0:
                 return await self._resolve(source, workspace, FETCHED)
-        await self._run_fetch(source, workspace, reference=HEADS + source.branch)
+        await self._run_fetch(source, workspace, reference=HEADS + source.branch, base=base)
         return await self._resolve(source, workspace, source.commit)
 
-    async def _run_fetch(self, source: _Source, workspace: _Workspace, *options: str, reference: str) -> Done:
-        """Run a fetch; raises for each failure except a missing reference."""
-        url = f"{self._url()}{source.name}.git"
+    async def _run_fetch(
+        self, source: _Source, workspace: _Workspace, *options: str, reference: str, base: str | None = None
+    ) -> Done:
+        """Run a fetch from a machine (`base`) or from the code host; raises unless only the reference is missing."""
+        url = f"{base or self._url()}{source.name}.git"
         words = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", *options)
         done = await self._run_with_limit(
             source, workspace, FETCH_TIMEOUT_S, *words, "--", url, f"+{reference}:{FETCHED}"

@@ -22,6 +22,7 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.machines import service as machines
 from moorage.errors import NotFound
 from moorage.products.repositories import tables
 from moorage.products.repositories.names import Name
@@ -110,6 +111,8 @@ def begin_push(tx: Tx, org_id: int, name: Name, actor: Actor) -> Repository:
         audit.record(tx, org_id, actor, "repository.created", AuditTarget("repository", str(name)))
     repository = find_to_push(tx, org_id, name)  # Raises if another organization's first push was faster.
     assert repository is not None
+    if repository.machine_id == machines.UNOWNED and tx.env.machine.id:
+        tx.run(tables.CLAIM, id=repository.id, machine_id=tx.env.machine.id)
     tx.run(tables.TOUCH, org_id=org_id, id=repository.id, now=tx.now)
     return repository
 
@@ -194,3 +197,24 @@ def _add(tx: Tx, org_id: int, name: Name) -> int | None:
         updated_at=tx.now,
         machine_id=tx.env.machine.id,
     )
+
+
+@across_organizations("a machine has repositories of all organizations")
+def claim(tx: Tx, has_folder: Callable[[int], bool]) -> None:
+    """Become the owner of repositories from before machines had rows, if their folder is here."""
+    for repository_id in tx.all(tables.UNOWNED):
+        if tx.dialect == "sqlite" or has_folder(repository_id):
+            tx.run(tables.CLAIM, id=repository_id, machine_id=tx.env.machine.id)
+
+
+@across_organizations("a machine has repositories of all organizations")
+def describe_held(tx: Tx, machine_id: int) -> list[str]:
+    """Name the repositories of the built-in git server on a machine."""
+    names = [f"{owner}/{name}" for owner, name in tx.all(tables.NAMES_OF_MACHINE, machine_id=machine_id)]
+    return [f"repositories {', '.join(names)}"] if names else []
+
+
+@across_organizations("a machine has repositories of all organizations")
+def give_up(tx: Tx, machine_id: int) -> None:
+    """Leave the repositories of a lost machine without content; the next push of each chooses another machine."""
+    tx.run(tables.DISOWN, machine_id=machine_id)

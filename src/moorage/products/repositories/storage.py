@@ -55,6 +55,9 @@ class Storage:
     def path(self, repository_id: int) -> Path:
         return self.folder / f"{repository_id}.git"
 
+    def has(self, repository_id: int) -> bool:
+        return self.path(repository_id).is_dir()
+
     async def ensure(self, repository_id: int) -> Path:
         """Return the folder of a repository; create it if needed."""
         return await self._ensure(self.path(repository_id))

@@ -136,6 +136,7 @@ UNOWNED: Query[int] = Query(select(_r.id).where(_r.machine_id == 0).order_by(_r.
 CLAIM = Command(
     update(repository).where((_r.id == arg("id")) & (_r.machine_id == 0)).values(machine_id=arg("machine_id"))
 )
+DISOWN = Command(update(repository).where(_r.machine_id == arg("machine_id")).values(machine_id=0, size_bytes=0))
 MACHINES_OF: Query[tuple[int, int]] = Query(
     select(_r.id, _r.machine_id).where(_r.org_id == arg("org_id")).order_by(_r.id), pair
 )

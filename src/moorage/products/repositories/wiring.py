@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from moorage.accounts.identity.gate import IdentityGate
 from moorage.accounts.identity.organizations import service as orgs
@@ -11,13 +12,15 @@ from moorage.accounts.webhooks.service import GithubEvents
 from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
-from moorage.core.product import Product
+from moorage.core.machines import service as machines
+from moorage.core.product import Duties, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.products.repositories import jobs, routes, service
 from moorage.products.repositories.github import routes as github_routes
 from moorage.products.repositories.server.http import GitServer
 from moorage.products.repositories.server.receiving import OnPush
+from moorage.products.repositories.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,13 @@ class Repositories(Product):
         jobs.register(handlers, self.github)
         self.git.register(handlers)
         self.db.env.hooks.add(orgs.IS_SLUG_USED, "repositories", service.is_owner)
+        self.db.env.hooks.add(machines.STATEFUL, "repositories", service.describe_held)
+        self.db.env.hooks.add(machines.LOST, "repositories", service.give_up)
+
+    async def adopt(self, duties: Duties) -> None:
+        # Repositories from before machines had rows belong to the machine with their folder.
+        if duties.runs_apps and self.db.env.machine.id:
+            await self.db.write(partial(service.claim, has_folder=Storage(self.db.env.settings).has))
 
     async def stop(self) -> None:
         await self.git.close()

@@ -9,10 +9,11 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
+from moorage.core.machines import service
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
-from moorage.runtime.machines.links import Links, Target
+from moorage.runtime.machines.links import API, LOOPBACK, Links, Target
 from moorage.runtime.machines.membership import Membership
 
 PORTS_INTERVAL_S = 5.0
@@ -37,6 +38,13 @@ class Machines(Product):
         """Register this machine, before any other part starts. A process that runs no apps is no machine."""
         if duties.runs_apps:
             await self.membership.join()
+
+    async def reach(self, machine_id: int) -> str:
+        """Return `host:port` on this machine at which the API of another machine is reached."""
+        if machine_id not in self.links.peers:  # A process that runs no apps has no heartbeat that reads them.
+            rows = await self.db.read(service.by_id)
+            self.links.peers = {row.id: row.address for row in rows.values() if row.address and not row.is_gone}
+        return f"{LOOPBACK}:{self.links.local_port(machine_id, API)}"
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
         # With SQLite there are no others, and nothing to renew.

@@ -112,6 +112,12 @@ def describe_held(tx: Tx, machine_id: int) -> list[str]:
 
 
 @across_organizations(_WHY)
+def give_up(tx: Tx, machine_id: int) -> None:
+    """Let apps start elsewhere with an empty volume, because the machine of their volume is lost."""
+    tx.run(tables.DELETE_VOLUMES_OF_MACHINE, machine_id=machine_id)
+
+
+@across_organizations(_WHY)
 def forget_machine(tx: Tx, machine_id: int) -> None:
     tx.run(tables.DELETE_OF_MACHINE, machine_id=machine_id)
 

@@ -32,15 +32,18 @@ from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Route, Scope, declare
 from moorage.core.kit.children import Child
 from moorage.core.kit.texts import size_text
+from moorage.core.machines import placement
+from moorage.core.machines import service as machines
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.errors import BadRequest, DiskFull, Forbidden, MoorageError, NotFound, Unauthorized
 from moorage.products.repositories import service
 from moorage.products.repositories.git import TooSlow, stop
 from moorage.products.repositories.names import Name, parse_name
-from moorage.products.repositories.server import bodies, pushes
+from moorage.products.repositories.server import bodies, pushes, relay
 from moorage.products.repositories.server.pktline import FLUSH, packet
 from moorage.products.repositories.server.receiving import Incoming, OnPush, Receiver
+from moorage.products.repositories.server.relay import ReachMachine
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.server.view import View
 from moorage.products.repositories.service import FollowPush
@@ -104,6 +107,7 @@ class GitServer:
         self._receiver = Receiver(db, self._storage, self._slots, on_push, telemetry or Telemetry(quiet=True))
         self._push_bytes = db.env.settings.git_push_mb * MB
         self._pushes: set[asyncio.Task[None]] = set()
+        self.reach_machine: ReachMachine | None = None  # None where the store has one machine
 
     async def handle(self, request: Request) -> Answer | Stream | None:
         """Answer a git request; None for a path that is not of this server."""
@@ -135,6 +139,9 @@ class GitServer:
             raise Unauthorized("Give an API token or a session token as the password; any user name will do")
         caller, repository = await self._db.peek(partial(self._admit, git_request=git_request))
         git_request.request.caller = caller
+        if self.reach_machine is not None and (elsewhere := await self._find_owner(repository)) is not None:
+            most = self._push_bytes * bodies.READ_LIMIT_FACTOR if git_request.writes else MAX_FETCH_REQUEST_BYTES
+            return await relay.relay(git_request.request, await self.reach_machine(elsewhere), most)
         self._storage.prepare()
         if advertise:
             with self._slots.take(caller.org_id):
@@ -146,12 +153,34 @@ class GitServer:
         assert repository is not None
         return await self._send(git_request, repository)
 
+    async def _find_owner(self, repository: Repository | None) -> int | None:
+        """Return the other machine that has a repository, or gets a new one; None for this machine."""
+        if not self._db.env.settings.uses_postgres:
+            return None
+        mine = self._db.env.machine.id
+        if repository is not None:
+            return repository.machine_id if repository.machine_id not in (mine, machines.UNOWNED) else None
+        # An API process without a machine of its own stores no repositories.
+        return None if mine else (await self._db.read(lambda tx: placement.choose(tx, 0))) or None
+
     @across_organizations("the caller's credential identifies the organization")
     def _admit(self, tx: Tx, git_request: GitRequest) -> tuple[Caller, Repository | None]:
         """Return the caller and the repository; None for a push that creates it."""
+        token = git_request.request.token or ""
+        if token.startswith(relay.TOKEN_PREFIX):
+            return self._admit_machine(tx, git_request, token)
         caller = self._pass_gate(tx, git_request)
         find = service.find_to_push if git_request.writes else service.get
         return caller, find(tx, caller.org_id, git_request.name)
+
+    @across_organizations("the caller's credential identifies the organization")
+    def _admit_machine(self, tx: Tx, git_request: GitRequest, token: str) -> tuple[Caller, Repository]:
+        """Let a worker of another machine read the one repository of its token."""
+        grant = relay.read_token(tx.env, token)
+        repository = None if grant is None else service.find(tx, grant.org_id, git_request.name)
+        if grant is None or repository is None or repository.id != grant.repository_id or git_request.writes:
+            raise Unauthorized("The token of this machine is not valid; do all machines have the same keys?")
+        return Caller(0, "", "Moorage", None, grant.org_id, Role.VIEWER, None), repository
 
     @across_organizations("the caller's credential identifies the organization")
     def _pass_gate(self, tx: Tx, git_request: GitRequest) -> Caller:

@@ -152,7 +152,13 @@ class Receiver:
         repository = incoming.repository
         updates = tuple(_requested_updates(incoming.request))
         payload = FollowPush(repository.org_id, repository.id, updates, incoming.actor, incoming.deploys)
-        add = partial(jobs.add, payload=payload, delay_ms=FOLLOW_DELAY_MS, max_attempts=MAX_FOLLOW_ATTEMPTS)
+        add = partial(
+            jobs.add,
+            payload=payload,
+            delay_ms=FOLLOW_DELAY_MS,
+            max_attempts=MAX_FOLLOW_ATTEMPTS,
+            machine_id=repository.machine_id or None,
+        )
         job_id = await self._db.write(add)
         assert job_id is not None
         postponing = asyncio.create_task(self._postpone(job_id))
