@@ -77,7 +77,7 @@ def _make_cronjobs(one: Apps, fleet: Fleet, sizes: Sizes) -> None:
 
     def are_built() -> bool:
         statuses = dict(fleet.rows("SELECT status, count(*) FROM cronjob GROUP BY status"))
-        return statuses.get("running", 0) == len(names)
+        return bool(statuses.get("running", 0) == len(names))
 
     wait_until(are_built, "all cronjobs are built", timeout_s=BUILT_S, every_s=1)
     wait_until(lambda: _count(fleet, "status = 'running'") > 0, "a run begins", timeout_s=180, every_s=1)

@@ -20,6 +20,7 @@ from moorage.core.http.match import RouteGroup
 from moorage.core.http.openapi import document as openapi
 from moorage.core.http.openapi import routes as platform_routes
 from moorage.core.http.openapi.pages import Pages
+from moorage.core.http.relay import Relay
 from moorage.core.http.route import Route
 from moorage.core.mail.sender import Mailer
 from moorage.core.maintenance import Maintenance
@@ -143,6 +144,7 @@ def build(
     mounts.append(Mount(ASSETS_PREFIX, console.asset, is_counted=False))
     pages = Pages(describe, settings, console.page)
     asgi = Dispatcher(groups, db, products.identity.gate, telemetry, fallback=pages.find, mounts=mounts)
+    asgi.relay = Relay(machines.reach)
     return App(asgi, groups, handlers, artifacts, products, describe)
 
 
@@ -173,7 +175,8 @@ def _make_products(
     projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, sources, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
     repositories = Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes)
-    pipeline.sources.reach_machine = repositories.git.reach_machine = machines.reach
+    pipeline.sources.reach_machine = machines.reach
+    repositories.git.relay = Relay(machines.reach)
     return Products(
         machines=machines,
         identity=identity,

@@ -6,7 +6,8 @@ MoorageError              has a code; `core/http` maps each code to a status
 ├── Forbidden             forbidden        role too low, suspended, waiting for approval
 ├── NotFound              not_found        missing, or not the caller's
 ├── Conflict              conflict         conflicts with existing state
-│   └── IllegalMove                        the state machine has no transition from the current status
+│   ├── IllegalMove                        the state machine has no transition from the current status
+│   └── Elsewhere                          another machine has the data; the API relays the request to it
 ├── QuotaExceeded         quota_exceeded   plan limit, paid feature, card wall
 │   └── DiskFull                           the machine has too little disk space
 ├── RateLimited           rate_limited     too many requests
@@ -56,6 +57,14 @@ class Conflict(MoorageError):
 class IllegalMove(Conflict):
     def __init__(self, machine: str, at: str | None, to: str) -> None:
         super().__init__(f"cannot move {machine} to {to!r}: it is {at!r}" if at else f"cannot move {machine} to {to!r}")
+
+
+class Elsewhere(Conflict):
+    is_lasting = False
+
+    def __init__(self, machine_id: int, message: str) -> None:
+        super().__init__(message)
+        self.machine_id = machine_id
 
 
 class QuotaExceeded(MoorageError):

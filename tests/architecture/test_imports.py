@@ -143,7 +143,6 @@ SPEAKS_HTTP = {
     "products/projects/uploads.py": "the streamed upload routes of sites",
     "products/repositories/server/bodies.py": "request bodies of Git",
     "products/repositories/server/http.py": "Git over HTTP, outside of the API",
-    "products/repositories/server/relay.py": "Git requests that are passed on to another machine",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Dialog, expect
 from tests.console.accounts import call
 from tests.console.support import Console, Visit
 
@@ -19,7 +19,12 @@ def test_a_hostile_name_is_text_wherever_it_stands(console: Console, visit: Visi
     call(console, "POST", "/v1/api-tokens", {"name": NAME, "role": "viewer"})
     visit.sign_in()
     alerts: list[str] = []
-    visit.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+
+    def note(dialog: Dialog) -> None:
+        alerts.append(dialog.message)
+        dialog.dismiss()
+
+    visit.page.on("dialog", note)
     for path in ("/monitors", f"/monitors/{monitor['id']}", "/", "/settings/tokens", "/activity"):
         visit.settle(path)
         expect(visit.page.get_by_text(MARKUP).first).to_be_visible()

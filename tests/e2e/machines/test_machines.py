@@ -56,7 +56,7 @@ def is_answered_by(apps: Apps, name: str, boots: set[str]) -> bool:
 def test_a_second_machine_leaves_apps_and_runs_of_the_first_alone(fleet: Fleet, works: dict[str, Checkout]) -> None:
     with fleet.machine("one") as one:
         one.push(works["shop"], "acme/shop")
-        one.go_live(one.create_app("shop", "acme/shop"))
+        one.go_live(one.create_app("shop", "acme/shop", autoDeploy=True))
         one.push(works["nightly"], "acme/nightly")
         make_cronjob(one, "nightly", "acme/nightly", 20)
         one.call("POST", "/v1/cronjobs/nightly/trigger")
@@ -124,9 +124,14 @@ def test_a_push_to_any_machine_arrives_where_the_repository_is(fleet: Fleet, wor
 
         two.push(works["shop"], "acme/shop")
 
+        wait_until(lambda: len(two.deployments("shop")) == 2, MOVED_S)
+        two.go_live(two.deployments("shop")[0]["deploymentUuid"])
         wait_until(lambda: two.who("shop")["release"] == one.who("shop")["release"] == "second", MOVED_S)
         assert not list((two.running.data / "git").glob("[0-9]*.git"))
         assert [name for (name,) in fleet.rows(OWNER_OF_REPOSITORY)] == ["one"]
+        # The machine that runs the app has its log, and any machine returns it.
+        for apps in (one, two):
+            wait_until(lambda apps=apps: "release second listens" in apps.messages("shop"), MOVED_S)  # type: ignore[misc]
 
 
 def test_stateless_apps_of_a_killed_machine_answer_elsewhere(fleet: Fleet) -> None:

@@ -61,10 +61,17 @@ class Operator:
         )
         return result
 
-    def remove_machine(self, name: str, *, idempotency_key: str | None = None) -> RemovedMachine:
-        """Forget a machine that is gone. Refused while it runs, or has databases or volumes."""
+    def remove_machine(
+        self, name: str, *, lost: bool | None = None, idempotency_key: str | None = None
+    ) -> RemovedMachine:
+        """Forget a machine that is gone. Refused while it runs.
+
+        Also refused while it has databases, volumes or repositories, unless `lost` says that they are lost
+        for good.
+        """
         result: RemovedMachine = self._transport.call(
-            Call("DELETE", f"/v1/operator/machines/{path_part(name)}", key=idempotency_key), RemovedMachine
+            Call("DELETE", f"/v1/operator/machines/{path_part(name)}", query={"lost": lost}, key=idempotency_key),
+            RemovedMachine,
         )
         return result
 

@@ -32,6 +32,7 @@ from moorage.core.http.limits.cors import Cors
 from moorage.core.http.limits.rate import RateLimiter, address_key, token_key
 from moorage.core.http.limits.streams import StreamSlots
 from moorage.core.http.match import RouteGroup, RouteTree
+from moorage.core.http.relay import Relay
 from moorage.core.http.request import ClientGone, Counted, Request, basic_password, uncounted
 from moorage.core.http.route import Route, Scope
 from moorage.core.http.sending import Send, Sender
@@ -39,7 +40,7 @@ from moorage.core.http.sse import EventStream
 from moorage.core.http.waiting import Waiter, data_of
 from moorage.core.net import error_pages, proxies
 from moorage.core.telemetry import Telemetry
-from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
+from moorage.errors import BadRequest, DiskFull, Elsewhere, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 
 API_PREFIX = "/v1/"
 
@@ -109,6 +110,7 @@ class Dispatcher:
         self.cors = Cors.of(settings)
         self.sender = Sender(settings, self.cors, telemetry)
         self.waiter = Waiter(db)
+        self.relay: Relay | None = None  # to other machines; None where the store has one
         self.fallback = fallback
         self.mounts = tuple(mounts)
         self._timeout_s = settings.body_timeout_s
@@ -315,7 +317,12 @@ class Dispatcher:
     ) -> Any:
         arguments = self._arguments(request, route, values, body=raw)
         arguments |= {name: value for name, value in offered.items() if name in route.wants}
-        result = await route.handler(**arguments)
+        try:
+            result = await route.handler(**arguments)
+        except Elsewhere as elsewhere:
+            if self.relay is None or request.header(b"idempotency-key") is not None:
+                raise
+            return await self.relay.send(request, elsewhere.machine_id, body=raw)
         if isinstance(result, EventStream) and request.caller is not None:
             result.recheck.check = functools.partial(self._recheck, request, route, ask)
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)

@@ -27,6 +27,8 @@ _USED_HEADERS = frozenset(
         b"transfer-encoding",
         b"x-request-id",
         b"x-organization-id",
+        b"x-moorage-relayed",
+        b"x-moorage-deploy",
         b"x-forwarded-for",
         b"idempotency-key",
         b"origin",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from moorage.core.audit.service import THE_PLATFORM
@@ -78,18 +78,25 @@ class Autoscaler:
         for app in live:
             rows = [row for row in seen.running(app.deployment_id) if row.status == ReplicaStatus.READY]
             states = [state for row in rows if (state := await self._engine.look(row.key)) is not None]
-            if (usage := self._measure(app, states)) is not None:
+            elsewhere = sum(row.machine_id != seen.fleet.mine for row in rows)
+            if (usage := self._measure(app, states, elsewhere)) is not None:
                 usages.append((app, usage))
-            await self._scale(app)
-            await self._sleep_if_idle(app, rows, states)
+            # Of several machines, the one with the oldest replica decides.
+            if not rows or rows[0].machine_id == seen.fleet.mine:
+                await self._scale(app)
+                await self._sleep_if_idle(app, rows, states)
         if usages:
             # One commit for all apps: each commit is synced to the disk, and wakes other loops.
             await self._db.write(partial(_add_usages, usages=usages, at=self._db.env.clock.now()))
         await self._guard()
         return not live
 
-    def _measure(self, app: LiveApp, states: list[ReplicaState]) -> Usage | None:
-        """Return the usage since the last round; a new replica counts from the next on."""
+    def _measure(self, app: LiveApp, states: list[ReplicaState], elsewhere: int) -> Usage | None:
+        """Return the usage since the last round; a new replica counts from the next on.
+
+        For decisions, the `elsewhere` replicas on other machines count as loaded like those on this one: the gateways
+        balance between all.
+        """
         watched, now = self._watched[app.project_id], self._db.env.clock.now()
         span_ms, watched.measured_at = now - watched.measured_at, now
         known = [state for state in states if state.key in watched.cpu_us]
@@ -99,7 +106,8 @@ class Autoscaler:
             return None
         share = int(service.tier_of(app.tier).cpu * span_ms * 1000) * len(known)
         usage = Usage(used, share, span_ms, sum(state.memory_bytes for state in states), len(known))
-        watched.history.append(Sample.of(now, usage))
+        sample = Sample.of(now, usage)
+        watched.history.append(replace(sample, replicas=sample.replicas + elsewhere))
         return usage
 
     async def _scale(self, app: LiveApp) -> None:

@@ -25,6 +25,7 @@ from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.apps import service
 from moorage.products.apps.exec.service import Prepared
+from moorage.products.apps.machines import placing
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
@@ -159,6 +160,7 @@ class Launcher:
             deployment = service.live_deployment(tx, org_id, project)
             if deployment is None:
                 raise Conflict("Nothing of this project is live as an app, so there is nothing to run a command in")
+            placing.check_volume_is_here(tx, org_id, project)
             return Replica(0, org_id, project.id, None, deployment.id, "", "", None, None, None, 0, 0, 0)
 
         try:

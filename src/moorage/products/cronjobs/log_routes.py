@@ -11,7 +11,7 @@ from moorage.core.http import sse
 from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Uuid
-from moorage.products.cronjobs import logs, service
+from moorage.products.cronjobs import logs, ownership
 from moorage.products.cronjobs.schemas import ExecutionLogs
 
 MAX_CONCURRENT_READS = 2  # A log may have 10 MB; many concurrent reads would slow down all requests.
@@ -28,7 +28,7 @@ def make_router(db: Database) -> Router:
 
         `stream` is `stdout`, `stderr`, or `system` for messages of the platform. The newest 10 MB are kept.
         """
-        execution = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
+        execution = await db.read(partial(ownership.get_here, org_id=caller.org_id, uuid=uuid))
         async with reading:
             return await asyncio.to_thread(logs.read, folder, execution)
 
@@ -39,7 +39,7 @@ def make_router(db: Database) -> Router:
         The events are `log` for each line, `status` for each change, and `done` at the end. The stream starts with the
         first line. A client that reconnects sends `Last-Event-ID`, as browsers do, and gets only the lines after it.
         """
-        execution = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
+        execution = await db.read(partial(ownership.get_here, org_id=caller.org_id, uuid=uuid))
         return sse.stream(logs.follow(db, folder, execution, request.header(b"last-event-id")))
 
     return router

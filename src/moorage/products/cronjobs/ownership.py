@@ -11,7 +11,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.machines import service as machines
 from moorage.core.machines.placement import Placement
-from moorage.errors import IllegalMove
+from moorage.errors import Elsewhere, IllegalMove
 from moorage.products.cronjobs import service, tables
 from moorage.products.cronjobs.tables import Execution
 
@@ -44,6 +44,16 @@ def take_care(tx: Tx) -> None:
     for run in _lost(tx):
         row = by_id.get(run.machine_id)
         end(tx, run.org_id, run, f"the machine {row.name if row else 'of this run'} does not answer any more")
+
+
+def get_here(tx: Tx, org_id: int, uuid: str) -> Execution:
+    """Return a run whose log is on this machine; raises NotFound, and Elsewhere for a run of another machine."""
+    run = service.get_execution_by_uuid(tx, org_id, uuid)
+    if run.machine_id not in (tx.env.machine.id, machines.UNOWNED) and tx.env.settings.uses_postgres:
+        row = machines.by_id(tx).get(run.machine_id)
+        if row is not None:
+            raise Elsewhere(row.id, f"The log of this run is on {row.name}; ask the API of that machine")
+    return run
 
 
 def end(tx: Tx, org_id: int, run: Execution, why: str) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,14 +23,12 @@ from moorage.core.db.store import Database
 from moorage.core.kit.texts import size_text
 from moorage.core.machines import service as machines
 from moorage.errors import QuotaExceeded
-from moorage.products.repositories import service
+from moorage.products.repositories import machine_tokens, service
 from moorage.products.repositories.git import Done, Git, TooSlow
 from moorage.products.repositories.github.api import GithubUnavailable
 from moorage.products.repositories.github.app import GithubApp, as_basic
 from moorage.products.repositories.names import Name, is_branch, is_commit, is_full_commit, parse_name
-from moorage.products.repositories.server import relay
 from moorage.products.repositories.server.pushes import HEADS
-from moorage.products.repositories.server.relay import ReachMachine
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.storage import Storage, size_of
 from moorage.products.repositories.tables import Repository
@@ -114,7 +112,7 @@ class Sources:
         self._github = GithubApp(db)
         self._slots = TransferSlots()
         self._scanner = Scanner(self._settings.clamd)
-        self.reach_machine: ReachMachine | None = None  # None where the store has one machine
+        self.reach_machine: Callable[[int], Awaitable[str]] | None = None  # None where the store has one machine
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_SCANS, thread_name_prefix="scan")
 
     async def fetch(
@@ -196,7 +194,7 @@ class Sources:
             raise FetchFailed(f"{source.name} is on another machine, which this process cannot reach")
         url = f"http://{await self.reach_machine(own.machine_id)}/git/"
         git = replace(workspace.git, config={"protocol.http.allow": "always"})
-        git = _with_token(git, url, relay.make_token(self._db.env, own))
+        git = _with_token(git, url, machine_tokens.make(self._db.env, own))
         try:
             return await self._fetch(source, replace(workspace, git=git), url)
         except _NotFound:

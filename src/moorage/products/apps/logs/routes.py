@@ -9,6 +9,7 @@ from functools import partial
 
 from moorage.accounts.identity.caller import Caller
 from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
 from moorage.core.http import sse
 from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
@@ -16,7 +17,9 @@ from moorage.core.http.route import Router
 from moorage.core.kit.events import Event
 from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
+from moorage.products.apps.machines import placing
 from moorage.products.projects import service as projects
+from moorage.products.projects.tables import Project
 
 MAX_CONCURRENT_SEARCHES = 2  # A search may read 100 MB; many at once would slow down other requests.
 
@@ -35,7 +38,7 @@ def make_router(db: Database, logs: AppLogs) -> Router:
         deployments, for 7 days and up to 100 MB.
         """
         since, until = query.span(db.env.clock.now())
-        project = await db.read(partial(projects.get, org_id=caller.org_id, name=name))
+        project = await db.read(partial(_find_here, org_id=caller.org_id, name=name))
         async with searching:
             lines = await asyncio.to_thread(
                 logs.read, project.id, since=since, until=until, search=query.search, limit=query.limit
@@ -49,10 +52,17 @@ def make_router(db: Database, logs: AppLogs) -> Router:
         The stream starts with the newest 100 lines, or as many as `tail` says. A client that reconnects with
         `Last-Event-ID`, as browsers do, gets the lines after that event instead.
         """
-        project = await db.read(partial(projects.get, org_id=caller.org_id, name=name))
+        project = await db.read(partial(_find_here, org_id=caller.org_id, name=name))
         return sse.stream(_events(logs, project.id, request.header(b"last-event-id"), query.tail))
 
     return router
+
+
+def _find_here(tx: Tx, org_id: int, name: str) -> Project:
+    """Return the project of an app with logs on this machine; raises Elsewhere."""
+    project = projects.get(tx, org_id, name)
+    placing.check_logs_are_here(tx, org_id, project)
+    return project
 
 
 async def _events(logs: AppLogs, project_id: int, after: str | None, tail: int) -> AsyncIterator[Event]:

@@ -16,8 +16,10 @@ from moorage.core.machines import service as machines
 from moorage.core.machines.placement import Placement
 from moorage.core.machines.states import MachineStatus
 from moorage.core.machines.tables import Machine
+from moorage.errors import Elsewhere
 from moorage.products.apps import tables
 from moorage.products.apps.tables import Replica
+from moorage.products.projects.tables import Project
 
 DEFAULT_TIER = "mini"
 MB_OF_GB = 1024
@@ -68,6 +70,28 @@ def choose(tx: Tx, org_id: int, placement: Placement, project_id: int, tier: str
     chosen = placement.choose(memory_mb)
     keep_volume(tx, org_id, project_id, chosen)
     return chosen
+
+
+def check_volume_is_here(tx: Tx, org_id: int, project: Project) -> None:
+    """Raise Elsewhere if the volume of an app is on another machine, where its commands have to run."""
+    machine_id = tx.find(tables.FIND_VOLUME, project_id=project.id) if project.disk else None
+    if machine_id is not None and machine_id != tx.env.machine.id:
+        row = machines.by_id(tx).get(machine_id)
+        name = row.name if row is not None else "another machine"
+        raise Elsewhere(machine_id, f"The volume of this app is on {name}; send the command to the API of that machine")
+
+
+def check_logs_are_here(tx: Tx, org_id: int, project: Project) -> None:
+    """Raise Elsewhere if another machine has all replicas of an app, and so its newest log lines."""
+    if tx.env.settings.uses_postgres:
+        rows = tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project.id)
+        others = [row.machine_id for row in rows if row.machine_id != tx.env.machine.id]
+        by_id = machines.by_id(tx) if others and len(others) == len(rows) else {}
+        alive = [each for each in others if each in by_id and not by_id[each].is_gone]
+        if alive:
+            raise Elsewhere(
+                alive[-1], f"The logs of this app are on {by_id[alive[-1]].name}; ask the API of that machine"
+            )
 
 
 def keep_volume(tx: Tx, org_id: int, project_id: int, machine_id: int) -> None:

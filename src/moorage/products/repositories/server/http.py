@@ -28,6 +28,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import STATUS, Answer, Headers, Stream, plain_text
 from moorage.core.http.dispatch import AccessRequest
+from moorage.core.http.relay import Relay
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Route, Scope, declare
 from moorage.core.kit.children import Child
@@ -37,13 +38,12 @@ from moorage.core.machines import service as machines
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.errors import BadRequest, DiskFull, Forbidden, MoorageError, NotFound, Unauthorized
-from moorage.products.repositories import service
+from moorage.products.repositories import machine_tokens, service
 from moorage.products.repositories.git import TooSlow, stop
 from moorage.products.repositories.names import Name, parse_name
-from moorage.products.repositories.server import bodies, pushes, relay
+from moorage.products.repositories.server import bodies, pushes
 from moorage.products.repositories.server.pktline import FLUSH, packet
 from moorage.products.repositories.server.receiving import Incoming, OnPush, Receiver
-from moorage.products.repositories.server.relay import ReachMachine
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.server.view import View
 from moorage.products.repositories.service import FollowPush
@@ -107,7 +107,7 @@ class GitServer:
         self._receiver = Receiver(db, self._storage, self._slots, on_push, telemetry or Telemetry(quiet=True))
         self._push_bytes = db.env.settings.git_push_mb * MB
         self._pushes: set[asyncio.Task[None]] = set()
-        self.reach_machine: ReachMachine | None = None  # None where the store has one machine
+        self.relay: Relay | None = None  # to other machines; None where the store has one
 
     async def handle(self, request: Request) -> Answer | Stream | None:
         """Answer a git request; None for a path that is not of this server."""
@@ -139,9 +139,9 @@ class GitServer:
             raise Unauthorized("Give an API token or a session token as the password; any user name will do")
         caller, repository = await self._db.peek(partial(self._admit, git_request=git_request))
         git_request.request.caller = caller
-        if self.reach_machine is not None and (elsewhere := await self._find_owner(repository)) is not None:
+        if self.relay is not None and (elsewhere := await self._find_owner(repository)) is not None:
             most = self._push_bytes * bodies.READ_LIMIT_FACTOR if git_request.writes else MAX_FETCH_REQUEST_BYTES
-            return await relay.relay(git_request.request, await self.reach_machine(elsewhere), most)
+            return await self.relay.send(git_request.request, elsewhere, most_bytes=most)
         self._storage.prepare()
         if advertise:
             with self._slots.take(caller.org_id):
@@ -167,7 +167,7 @@ class GitServer:
     def _admit(self, tx: Tx, git_request: GitRequest) -> tuple[Caller, Repository | None]:
         """Return the caller and the repository; None for a push that creates it."""
         token = git_request.request.token or ""
-        if token.startswith(relay.TOKEN_PREFIX):
+        if token.startswith(machine_tokens.PREFIX):
             return self._admit_machine(tx, git_request, token)
         caller = self._pass_gate(tx, git_request)
         find = service.find_to_push if git_request.writes else service.get
@@ -176,7 +176,7 @@ class GitServer:
     @across_organizations("the caller's credential identifies the organization")
     def _admit_machine(self, tx: Tx, git_request: GitRequest, token: str) -> tuple[Caller, Repository]:
         """Let a worker of another machine read the one repository of its token."""
-        grant = relay.read_token(tx.env, token)
+        grant = machine_tokens.read(tx.env, token)
         repository = None if grant is None else service.find(tx, grant.org_id, git_request.name)
         if grant is None or repository is None or repository.id != grant.repository_id or git_request.writes:
             raise Unauthorized("The token of this machine is not valid; do all machines have the same keys?")
