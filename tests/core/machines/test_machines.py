@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from moorage.core.db.query import Command, arg
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.machines import service, tables
+from moorage.core.machines import service
 from moorage.core.machines.placement import COMMITTED, Placement
 from moorage.core.machines.service import NewMachine, Seat
 from moorage.core.machines.states import MachineStatus
-from moorage.core.machines.tables import Machine
+from moorage.core.machines.tables import Machine, machine
 from moorage.errors import Conflict, LostLease
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
@@ -39,10 +41,9 @@ async def be(db: Database, seat: Seat) -> None:
 
 async def silence(db: Database, machine_id: int) -> None:
     """Let the last heartbeat of a machine be older than its lease."""
+    column = machine.c.heartbeat_at
     command = Command(
-        update(tables.machine)
-        .where(tables.machine.c.id == arg("id"))
-        .values(heartbeat_at=tables.machine.c.heartbeat_at - 2 * service.LEASE_MS)
+        update(machine).where(machine.c.id == arg("id")).values(heartbeat_at=column - 2 * service.LEASE_MS)
     )
     await db.write(lambda tx: tx.run(command, id=machine_id))
 
