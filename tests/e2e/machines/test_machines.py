@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.products.repositories.support import Checkout
 pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("machines")]
 
 MOVED_S = 60.0
+ACTIVE = "SELECT 1 FROM machine WHERE address IS NOT NULL AND status = 'active'"
 OWNER_OF_REPOSITORY = (
     "SELECT machine.name FROM repository JOIN machine ON machine.id = repository.machine_id "
     "WHERE repository.name = 'shop'"
@@ -117,9 +119,7 @@ async def test_a_worker_fetches_from_the_machine_that_has_the_repository(
 
 def test_a_push_to_any_machine_arrives_where_the_repository_is(fleet: Fleet, works: dict[str, Checkout]) -> None:
     with fleet.machine("one") as one, fleet.machine("two") as two:
-        wait_until(
-            lambda: len(fleet.rows("SELECT 1 FROM machine WHERE address IS NOT NULL AND status = 'active'")) == 2
-        )
+        wait_until(lambda: len(fleet.rows(ACTIVE)) == 2, MOVED_S)
         works["shop"].commit("second", release_txt="second")
 
         two.push(works["shop"], "acme/shop")
@@ -166,3 +166,35 @@ def test_a_machine_that_returns_stops_what_others_run_by_now(fleet: Fleet) -> No
         wait_until(lambda: replicas(fleet, "shop") == [("three", "ready")], MOVED_S)
         assert one.boot("shop") == three.boot("shop")
         wait_until(lambda: len(fleet.rows("SELECT 1 FROM machine WHERE status = 'active'")) == 2, MOVED_S)
+
+
+def test_a_database_and_an_app_with_a_volume_stay_with_their_machine_and_say_so(
+    fleet: Fleet, works: dict[str, Checkout]
+) -> None:
+    with fleet.machine("one") as one:
+        with fleet.machine("three") as three:
+            wait_until(lambda: len(fleet.rows(ACTIVE)) == 2, MOVED_S)
+            run_command("machines", "drain", "one", "--no-wait", "--data", str(one.running.data))
+            one.go_live(one.create_app("store", "acme/shop", tier={"key": "mini"}, disk=1))
+            asked = {"name": "orders", "type": "postgresql", "version": "16.4.0", "instanceType": "free"}
+            one.call("POST", "/v1/databases", asked)
+            wait_until(lambda: one.call("GET", "/v1/databases/orders")["status"] == "running", 120)
+            run_command("machines", "drain", "one", "--undo", "--data", str(one.running.data))
+            assert replicas(fleet, "store") == [("three", "ready")]
+            assert one.text("store", "/count") == "1"
+            port = one.call("GET", "/v1/databases/orders")["connectionDetails"]["port"]
+            # The database of the other machine is reached at the same port of this one.
+            wait_until(lambda: socket.create_connection(("127.0.0.1", port), 5).close() is None, MOVED_S)
+
+            kill_machine(three)
+
+            wait_until(lambda: fleet.rows("SELECT 1 FROM machine WHERE name = 'three' AND status = 'gone'"), MOVED_S)
+            database = one.call("GET", "/v1/databases/orders")
+            assert database["status"] == "stopped"
+            assert "machine three does not answer" in database["statusReason"]
+            assert "machine three does not answer" in one.call("GET", "/v1/projects/store")["statusReason"]
+            wait_until(lambda: one.visit("store", "/count").status == 503, MOVED_S)
+            assert replicas(fleet, "store") == [("three", "ready")]
+        with fleet.machine("three"):
+            wait_until(lambda: one.text("store", "/count") == "2", MOVED_S)
+            wait_until(lambda: one.call("GET", "/v1/databases/orders")["status"] == "running", MOVED_S)

@@ -120,7 +120,9 @@ async def test_a_client_without_a_certificate_is_refused(env: Env) -> None:
             await reader.readexactly(3)
 
 
-@pytest.mark.boundary("stranger-to-platform", "A machine forwards to its replicas, its database servers and its API only.")
+@pytest.mark.boundary(
+    "stranger-to-platform", "A machine forwards to its replicas, its database servers and its API only."
+)
 async def test_other_ports_of_a_machine_are_not_reached(env: Env) -> None:
     async with echoing() as port, echoing() as private, linked(env, port) as (one, _):
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -62,6 +62,12 @@ def _too_late() -> Refusal:
     return Refusal(ErrorPage(504, "internal", "The app is not ready", "The app did not start in time"))
 
 
+def absent(why: str) -> Refusal:
+    """Return the answer for an app whose machine does not answer."""
+    page = ErrorPage(503, "internal", "The app is not available", f"The app is not available: {why}", retry_after_s=30)
+    return Refusal(page)
+
+
 def _bad_request(message: str, status: int = 400) -> Refusal:
     return Refusal(ErrorPage(status, "bad_request", "Bad request", message))
 
@@ -215,7 +221,10 @@ class Waker:
             raise Gone
         if not waking.done() or isinstance(_error_of(waking), TimeoutError):
             raise _too_late()
-        return None if _error_of(waking) else waking.result()
+        error = _error_of(waking)
+        if isinstance(error, Refusal):
+            raise Refusal(error.page)
+        return None if error else waking.result()
 
     def _waking(self, host: str) -> asyncio.Task[Address | None]:
         """Return the wake task that all requests of a host share; start it if needed."""
@@ -232,7 +241,7 @@ class Waker:
     def _on_wake_done(self, host: str, waking: asyncio.Task[Address | None]) -> None:
         del self._wakings[host]
         error = _error_of(waking)
-        if error is not None and not isinstance(error, TimeoutError | asyncio.CancelledError):
+        if error is not None and not isinstance(error, TimeoutError | asyncio.CancelledError | Refusal):
             context = {"message": f"waking {host} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 

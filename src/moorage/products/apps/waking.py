@@ -9,8 +9,10 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.products.apps import service
+from moorage.products.apps.machines import placing
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.tables import LiveApp
+from moorage.products.apps.waker import absent
 from moorage.products.domains import service as domains
 from moorage.products.projects import service as projects
 from moorage.runtime.engines.ports import Address
@@ -29,6 +31,8 @@ class AppStarter:
         app = await self._db.read(partial(find_app, host=host))
         if app is None:
             return None
+        if (why := await self._db.read(partial(_explain_absence, app=app))) is not None:
+            raise absent(why)
         if app.asleep and app.preview_id is None:
             await self._db.write(partial(service.wake, org_id=app.org_id, project_id=app.project_id))
         self._reconciler.wake()
@@ -50,6 +54,12 @@ def find_app(tx: Tx, host: str) -> LiveApp | None:
         if owner == (app.org_id, app.project_id) and app.preview_id is None:
             return app
     return None
+
+
+@across_organizations("the app names the organization")
+def _explain_absence(tx: Tx, app: LiveApp) -> str | None:
+    project = projects.find_by_id(tx, app.org_id, app.project_id) if app.has_volume else None
+    return None if project is None else placing.explain_absence(tx, app.org_id, project)
 
 
 @across_organizations("the host identifies the organization")

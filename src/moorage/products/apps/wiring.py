@@ -132,6 +132,7 @@ class Apps(Product):
         hooks = self.db.env.hooks
         hooks.add(projects.REMOVE, "apps", removal.remove_of_project)
         hooks.add(projects.REMOVE, "app metrics", metrics.remove_of_project)
+        hooks.add(projects.ABSENCE, "apps", placing.explain_absence)
         hooks.add(maintenance.COLLECT, "apps", self.releases.collect)
         hooks.add(placement.COMMITTED, "apps", placing.committed_memory)
         hooks.add(machines.COUNT, "replicas", placing.count)

@@ -72,7 +72,8 @@ def make_router(services: RouteServices) -> Router:
 
 def detail(tx: Tx, org_id: int, project: Project, triggered: str | None = None) -> ProjectDetail:
     latest = deployments.find(tx, org_id, project.latest_deployment_id or 0)
-    return ProjectDetail.of(project, tx.env.settings, latest_of(latest), triggered)
+    absences = [why for why in tx.env.hooks.call(service.ABSENCE, tx, org_id, project) if why is not None]
+    return ProjectDetail.of(project, tx.env.settings, latest_of(latest), triggered, next(iter(absences), None))
 
 
 def _follow_update(tx: Tx, caller: Caller, answer: ProjectDetail, path: Mapping[str, Any]) -> Progress:

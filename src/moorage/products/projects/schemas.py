@@ -374,10 +374,16 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     deploy_guard: bool
     public_image: str | None
     triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
+    status_reason: str | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(
-        cls, project: Project, settings: Settings, latest: LatestDeployment | None, triggered: str | None = None
+        cls,
+        project: Project,
+        settings: Settings,
+        latest: LatestDeployment | None,
+        triggered: str | None = None,
+        absence: str | None = None,
     ) -> ProjectDetail:
         same = (
             "id", "name", "slug", "branch", "repository_name", "enabled", "is_public", "language", "runtime", "region",
@@ -398,6 +404,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             created_at=to_wire(project.created_at),
             updated_at=to_wire(project.updated_at),
             triggered_deployment_uuid=triggered if triggered is not None else msgspec.UNSET,
+            status_reason=absence if absence is not None else msgspec.UNSET,
         )
 
 

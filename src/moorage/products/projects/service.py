@@ -30,6 +30,8 @@ from moorage.settings import Settings
 
 MOVED_MS = DAY_MS  # how long the former address of a renamed project redirects to the new one
 
+# Returns why a project cannot run now, such as a missing machine; None if it can.
+ABSENCE: Hook[[Tx, int, Project], str | None] = Hook("project.absence")
 # Removes the data of other products that belongs to a project: takes the organization's id and the project's.
 REMOVE: Hook[[Tx, int, int], None] = Hook("project.remove")
 

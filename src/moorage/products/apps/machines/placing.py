@@ -81,6 +81,16 @@ def check_volume_is_here(tx: Tx, org_id: int, project: Project) -> None:
         raise Elsewhere(machine_id, f"The volume of this app is on {name}; send the command to the API of that machine")
 
 
+def explain_absence(tx: Tx, org_id: int, project: Project) -> str | None:
+    """Return why an app with a volume cannot run: the machine with its volume does not answer."""
+    if not project.disk or not tx.env.settings.uses_postgres:
+        return None
+    machine_id = tx.find(tables.FIND_VOLUME, project_id=project.id)
+    if machine_id is None or machine_id == tx.env.machine.id:
+        return None
+    return machines.explain_absence(machines.by_id(tx).get(machine_id), "app")
+
+
 def check_logs_are_here(tx: Tx, org_id: int, project: Project) -> None:
     """Raise Elsewhere if another machine has all replicas of an app, and so its newest log lines."""
     if tx.env.settings.uses_postgres:
