@@ -16,7 +16,7 @@ from tests.e2e.machines.fleet import Fleet, kill_machine, started_fleet
 from tests.products.repositories.support import Checkout
 
 from bench.figures import Figure, at_most
-from bench.function_platform import in_parallel, wait_until
+from bench.function_platform import wait_until
 
 NONE = at_most(0)
 ELSEWHERE_BAR = at_most(30)  # seconds
@@ -73,7 +73,8 @@ def _make_cronjobs(one: Apps, fleet: Fleet, sizes: Sizes) -> None:
     one.push(work, JOBS)
     names = [f"job-{number}" for number in range(sizes.cronjobs)]
     given = {"repositoryName": JOBS, "language": "python", "cronSchedule": "* * * * *", "command": "python run.py"}
-    in_parallel(lambda name: one.call("POST", "/v1/cronjobs", {"name": name, **given}), names)
+    for name in names:
+        one.call("POST", "/v1/cronjobs", {"name": name, **given})
 
     def are_built() -> bool:
         statuses = dict(fleet.rows("SELECT status, count(*) FROM cronjob GROUP BY status"))

@@ -49,6 +49,11 @@ def replicas(fleet: Fleet, name: str) -> list[tuple[str, str]]:
     return [(str(machine), str(status)) for machine, status in fleet.rows(query)]
 
 
+def is_open(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), 5):
+        return True
+
+
 def is_answered_by(apps: Apps, name: str, boots: set[str]) -> bool:
     """Return whether a process answers that is none of these."""
     answer = apps.visit(name, "/who")
@@ -184,7 +189,7 @@ def test_a_database_and_an_app_with_a_volume_stay_with_their_machine_and_say_so(
             assert one.text("store", "/count") == "1"
             port = one.call("GET", "/v1/databases/orders")["connectionDetails"]["port"]
             # The database of the other machine is reached at the same port of this one.
-            wait_until(lambda: socket.create_connection(("127.0.0.1", port), 5).close() is None, MOVED_S)
+            wait_until(lambda: is_open(port), MOVED_S)
 
             kill_machine(three)
 

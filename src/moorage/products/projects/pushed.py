@@ -7,6 +7,7 @@ long as no one changed it and it is new or was never live. Decision 43 has the r
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import msgspec
@@ -19,7 +20,7 @@ from moorage.core.hooks import Hook
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.ids import slugify
 from moorage.core.vault import service as vault
-from moorage.errors import Conflict, QuotaExceeded
+from moorage.errors import Conflict, NotFound, QuotaExceeded
 from moorage.products.projects import names, route_sync, service, tables
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
@@ -106,7 +107,8 @@ def make_way(
         holders += [each for each in tracking if each.org_id == org_id and each.branch == branch]
     for project in {each.id: each for each in holders if each is not None}.values():
         if gives_way(tx, org_id, project):
-            service.delete(tx, org_id, actor, project.name)
+            with contextlib.suppress(NotFound), tx.savepoint():  # A concurrent request may have removed it.
+                service.delete(tx, org_id, actor, project.name)
             route_sync.request(tx)
 
 
