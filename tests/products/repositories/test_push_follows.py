@@ -114,3 +114,10 @@ def test_a_push_that_came_to_its_end_leaves_no_job(harbor: Harbor, work: Checkou
 
     assert [push.repository for push in harbor.listener.pushes] == ["quay/promised"]
     assert asyncio.run(harbor.db.read(lambda tx: tx.all(_JOBS))) == []
+
+
+def test_a_push_that_is_only_to_be_stored_says_so_in_a_header(harbor: Harbor, work: Checkout) -> None:
+    work.git("push", harbor.url("quay/deployed"), "main")
+    work.git("-c", "http.extraHeader=X-Moorage-Deploy: none", "push", harbor.url("quay/stored"), "main")
+
+    assert [push.deploys for push in harbor.listener.pushes] == [True, False]

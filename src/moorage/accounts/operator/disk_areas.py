@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0
 # Folders of each area. Backups of databases are artifacts.
 AREAS: Mapping[str, tuple[str, ...]] = {
     "store": ("store",),
-    "artifacts": ("artifacts", "uploads"),
+    "artifacts": ("artifacts", "uploads", "image-uploads"),
     "repositories": ("git",),
     "sites": ("sites", "releases", "unpublished", "disabled", "building"),
     "apps": ("apps", "app-releases", "volumes"),
