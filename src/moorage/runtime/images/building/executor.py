@@ -294,7 +294,9 @@ class _Build:
         found = self._file.source_of(line, name, user)
         if isinstance(found, Stage):
             state = await self._built(found)
-            return lambda: self._tree(state, line, f"the stage {found.label}"), state.chain
+            return lambda: self._tree(
+                state, line, f"the stage {found.name}" if found.name else found.label
+            ), state.chain
         if name.lower() == stages.SCRATCH:
             raise DockerfileError(line, "scratch has no files to copy")
         names = ", ".join(stage.name for stage in self._file.stages if stage.name)
