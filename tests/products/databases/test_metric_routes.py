@@ -122,9 +122,10 @@ async def test_a_series_has_a_point_for_every_bucket(client: Client, db: Store) 
     data = await show(client, "/timeseries?range=1h")
 
     assert (data["range"], data["enabled"], data["engine"], len(data["points"])) == ("1h", True, "postgresql", 60)
-    assert data["points"][-1] == {"t": to_wire(NOON), "connections": 4.0, "qps": 6.67, "cacheHitPct": 66.67}
-    missing = {"t": to_wire(NOON - 59 * MINUTE_MS), "connections": None, "qps": None, "cacheHitPct": None}
-    assert data["points"][0] == missing
+    figures = {"connections": 4.0, "qps": 6.67, "cacheHitPct": 66.67}
+    usage = {"cpuMilli": 7.0, "memoryMiB": 32.1, "diskMiB": None}
+    assert data["points"][-1] == {"t": to_wire(NOON), **figures, **usage}
+    assert data["points"][0] == {"t": to_wire(NOON - 59 * MINUTE_MS), **dict.fromkeys([*figures, *usage])}
 
 
 async def test_a_day_is_what_is_shown_where_no_range_is_named(client: Client, db: Store) -> None:

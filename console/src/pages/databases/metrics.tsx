@@ -1,14 +1,14 @@
-/** Charts of a database: engine metrics over time, and live usage of the server. */
+/** Charts of a database: current usage of its tier, engine metrics and usage over time. */
 
 import { useLocation } from "preact-iso";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useResource } from "../../api/resource";
 import type { Data } from "../../api/types";
 import { bytes, compact, percent } from "../../lib/format";
 import { text } from "../../text";
 import { Chart, Ranges, type Mark } from "../../ui/chart/chart";
 import { Meter } from "../../ui/chart/sparkline";
-import { Card, Empty, Loaded, Notice } from "../../ui/feedback";
+import { Card, Loaded, Notice } from "../../ui/feedback";
 import { Time } from "../../ui/time";
 import { NeedsPaid } from "./needs";
 import { paths, type Database, type TabProps } from "./state";
@@ -17,7 +17,7 @@ import { useIsPaid } from "./tiers";
 const t = text.database.metrics;
 const RANGES = ["1h", "24h", "7d", "30d"] as const;
 type Range = (typeof RANGES)[number];
-type Usage = Data<"/v1/databases/{name}/metrics">;
+const mib = (value: number) => bytes(value * 2 ** 20);
 
 export default function Metrics({ database, name }: TabProps) {
   const { query, path, route } = useLocation();
@@ -49,8 +49,8 @@ export default function Metrics({ database, name }: TabProps) {
         {summary.data ? <Totals summary={summary.data} /> : <span />}
         <Ranges value={range} ranges={RANGES} onChange={(next) => route(`${path}?range=${next}`, true)} />
       </div>
-      <Loaded of={series}>{(data) => (data.enabled ? <EngineCharts series={data} marks={marks} group={`database-${name}`} /> : <Notice>{t.off}</Notice>)}</Loaded>
       <Live database={database} name={name} />
+      <Loaded of={series}>{(data) => (data.enabled ? <EngineCharts series={data} marks={marks} group={`database-${name}`} /> : <Notice>{t.off}</Notice>)}</Loaded>
     </div>
   );
 }
@@ -87,86 +87,58 @@ function EngineCharts({ series, marks, group }: { series: Data<"/v1/databases/{n
       <Card>
         <Chart {...shared} marks={marks} title={t.cache} unit="%" max={100} series={[{ label: t.cache, values: points.map((each) => each.cacheHitPct) }]} />
       </Card>
+      <Card>
+        <Chart {...shared} marks={marks} title={t.cpu} unit="mCPU" series={[{ label: t.cpu, values: points.map((each) => each.cpuMilli) }]} />
+      </Card>
+      <Card>
+        <Chart {...shared} marks={marks} title={t.memory} format={mib} series={[{ label: t.memory, values: points.map((each) => each.memoryMiB), color: "blue" }]} />
+      </Card>
+      <Card>
+        <Chart {...shared} marks={marks} title={t.disk} format={mib} series={[{ label: t.disk, values: points.map((each) => each.diskMiB), color: "amber" }]} />
+      </Card>
     </div>
   );
 }
 
-interface LiveSample {
-  at: number;
-  cpu: number | null;
-  memory: number | null;
-  disk: number | null;
-}
-
-const KEPT = 240; // one hour
-const LEAST_S = 600; // width of the axis of a page that was just opened
-const samples = new Map<string, LiveSample[]>();
-
-/** The API has the current usage only, so the charts hold what this page has seen; they stay while the console is open. */
-function useSamples(key: string, usage: Usage | undefined, at: number, diskBytes: number): LiveSample[] {
-  const [, redraw] = useState(0);
-  useEffect(() => {
-    if (!usage) return;
-    const seen = samples.get(key) ?? [];
-    const now = Math.round(at / 1_000);
-    if ((seen[seen.length - 1]?.at ?? 0) >= now) return;
-    samples.set(key, [...seen, { at: now, cpu: usage.cpuMilli, memory: usage.memoryMiB, disk: diskBytes / 2 ** 20 }].slice(-KEPT));
-    redraw(now);
-  }, [at]);
-  const seen = samples.get(key) ?? [];
-  const first = seen[0]?.at ?? Math.round(Date.now() / 1_000);
-  return [{ at: Math.min(first - 15, Math.round(Date.now() / 1_000) - LEAST_S), cpu: null, memory: null, disk: null }, ...seen];
-}
-
+/** How much of its tier the database uses now. */
 function Live({ database, name }: { database: Database; name: string }) {
   const usage = useResource("/v1/databases/{name}/metrics", { path: { name } }, { pollMs: 15_000 });
-  const seen = useSamples(`${database.id}`, usage.data, usage.at, database.diskUsedBytes);
   const { cpu, memory, disk } = database.serverDetails;
-  const shared = { times: seen.map((each) => each.at), group: `live-${name}` };
   const latest = usage.data;
-  const mib = (value: number) => bytes(value * 2 ** 20);
   return (
-    <section class="stack">
-      <div class="row between wrap">
-        <h2>{t.live}</h2>
-        {latest && (
+    <Card
+      title={t.live}
+      actions={
+        latest && (
           <span class="soft small">
             {latest.startedAt && (
               <>
                 {t.started} <Time at={latest.startedAt} /> ·{" "}
               </>
-            )} {t.restarts}: {latest.restarts}
+            )}
+            {t.restarts}: {latest.restarts}
           </span>
-        )}
+        )
+      }
+    >
+      <div class="live-meters">
+        <LiveMeter used={latest?.cpuMilli} limit={cpu * 1_000} label={`${t.cpu}, ${t.of(`${cpu} CPU`)}`} />
+        <LiveMeter used={latest?.memoryMiB} limit={memory * 1_024} label={`${t.memory}, ${t.of(`${memory} GB`)}`} />
+        <LiveMeter used={database.diskUsedBytes / 2 ** 20} limit={disk * 1_024} label={`${t.disk}, ${t.of(`${disk} GB`)}`} />
       </div>
-      <p class="soft small">{t.liveHint}</p>
-      <div class="charts three">
-        <LiveCard used={latest?.cpuMilli} limit={cpu * 1_000} label={`${t.cpu}, ${t.of(`${cpu} CPU`)}`}>
-          <Chart {...shared} title={t.cpu} unit="mCPU" series={[{ label: t.cpu, values: seen.map((each) => each.cpu) }]} />
-        </LiveCard>
-        <LiveCard used={latest?.memoryMiB} limit={memory * 1_024} label={`${t.memory}, ${t.of(`${memory} GB`)}`}>
-          <Chart {...shared} title={t.memory} format={mib} series={[{ label: t.memory, values: seen.map((each) => each.memory), color: "blue" }]} />
-        </LiveCard>
-        <LiveCard used={database.diskUsedBytes / 2 ** 20} limit={disk * 1_024} label={`${t.disk}, ${t.of(`${disk} GB`)}`}>
-          <Chart {...shared} title={t.disk} format={mib} series={[{ label: t.disk, values: seen.map((each) => each.disk), color: "amber" }]} />
-        </LiveCard>
-      </div>
-      {latest && !latest.available && <Empty>{t.waiting}</Empty>}
-    </section>
+      {latest && !latest.available && <p class="soft small">{t.waiting}</p>}
+    </Card>
   );
 }
 
-function LiveCard({ used, limit, label, children }: { used: number | null | undefined; limit: number; label: string; children: preact.ComponentChildren }) {
+function LiveMeter({ used, limit, label }: { used: number | null | undefined; limit: number; label: string }) {
   return (
-    <Card>
-      {children}
-      <div class="stack tight live-meter">
-        <span class="soft small row between">
-          <span>{label}</span>
-          <span class="figures">{used === null || used === undefined ? "–" : percent((100 * used) / limit)}</span>
-        </span>
-        <Meter used={used ?? 0} limit={limit} label={label} />
-      </div>
-    </Card>
+    <div class="stack tight">
+      <span class="soft small row between">
+        <span>{label}</span>
+        <span class="figures">{used === null || used === undefined ? "–" : percent((100 * used) / limit)}</span>
+      </span>
+      <Meter used={used ?? 0} limit={limit} label={label} />
+    </div>
   );
 }

@@ -346,10 +346,11 @@ class AsyncDatabases:
     async def read_metrics_timeseries(
         self, name: str, *, range: Literal["1h", "24h", "7d", "30d"] | None = None
     ) -> DatabaseEngineMetricsTimeseries:
-        """Return engine metrics of a database over time.
+        """Return engine metrics and usage of a database over time.
 
         A point covers the time from `t` on: one minute (`1h`), five (`24h`), one hour (`7d`) or four
-        (`30d`). The last point is the current one; a null is a missing sample.
+        (`30d`). The last point is the current one; a null is a missing sample. `cpuMilli` and `memoryMiB`
+        are averages over all servers of the database, `diskMiB` is the largest value.
         """
         result: DatabaseEngineMetricsTimeseries = await self._transport.call(
             Call("GET", f"/v1/databases/{path_part(name)}/metrics/timeseries", query={"range": range}),

@@ -166,6 +166,9 @@ class DatabaseEngineMetricsPoint(Model, kw_only=True):
     connections: float | None
     qps: float | None
     cache_hit_pct: float | None
+    cpu_milli: float | None
+    memory_mi_b: float | None
+    disk_mi_b: float | None
 
 
 class DatabaseQueryResult(Model, kw_only=True):

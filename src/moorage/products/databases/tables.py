@@ -143,6 +143,11 @@ sample = table(
     Column("queries_ms", BigInteger, nullable=False),  # time in which `queries` was counted
     Column("cache_hits", BigInteger, nullable=True),
     Column("cache_reads", BigInteger, nullable=True),
+    Column("cpu_milli", BigInteger, nullable=True),  # sum over `cpu_looks`
+    Column("cpu_looks", Integer, nullable=True),
+    Column("memory_bytes", BigInteger, nullable=True),  # sum over `memory_looks`
+    Column("memory_looks", Integer, nullable=True),
+    Column("disk_bytes", BigInteger, nullable=True),  # the latest value
     UniqueConstraint("database_id", "step_s", "at"),
 )
 Index("ix_database_sample_step_s_at", sample.c.step_s, sample.c.at)

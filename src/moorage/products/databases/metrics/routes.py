@@ -45,10 +45,11 @@ def make_router() -> Router:
     def read_database_metrics_timeseries(
         tx: Tx, caller: Caller, name: str, query: DatabaseMetricsQuery
     ) -> DatabaseEngineMetricsTimeseries:
-        """Return engine metrics of a database over time.
+        """Return engine metrics and usage of a database over time.
 
         A point covers the time from `t` on: one minute (`1h`), five (`24h`), one hour (`7d`) or four (`30d`). The last
-        point is the current one; a null is a missing sample.
+        point is the current one; a null is a missing sample. `cpuMilli` and `memoryMiB` are averages over all servers
+        of the database, `diskMiB` is the largest value.
         """
         database = metrics.engine_database(tx, caller.org_id, caller.standing, name)
         figures = metrics.series(tx, caller.org_id, database.id, query.range)

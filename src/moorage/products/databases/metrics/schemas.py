@@ -80,11 +80,21 @@ class DatabaseEngineMetricsPoint(Output, frozen=True):
     connections: float | None
     qps: float | None
     cache_hit_pct: float | None
+    cpu_milli: float | None
+    memory_mib: float | None = msgspec.field(name="memoryMiB")
+    disk_mib: float | None = msgspec.field(name="diskMiB")
 
     @classmethod
     def of(cls, figures: Figures) -> DatabaseEngineMetricsPoint:
-        values = (figures.connections, figures.qps, figures.cache_hit_pct)
-        return cls(to_wire(figures.start), *map(_rounded, values))
+        return cls(
+            t=to_wire(figures.start),
+            connections=_rounded(figures.connections),
+            qps=_rounded(figures.qps),
+            cache_hit_pct=_rounded(figures.cache_hit_pct),
+            cpu_milli=_rounded(figures.cpu_milli),
+            memory_mib=_in_mib(figures.memory_bytes),
+            disk_mib=_in_mib(figures.disk_bytes),
+        )
 
 
 class DatabaseEngineMetricsTimeseries(Output, frozen=True):
@@ -98,5 +108,5 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def _in_mib(size: int | None) -> float | None:
+def _in_mib(size: float | None) -> float | None:
     return None if size is None else round(size / MIB, 1)

@@ -8,7 +8,7 @@ counted, so that it is correct for any period.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -71,6 +71,9 @@ class Sample:
     queries_ms: int = 0  # time in which `queries` was counted
     cache_hits: int | None = None
     cache_reads: int | None = None
+    cpu_milli: int | None = None  # of all servers of the database, like the next one
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,18 @@ def _record(tx: Tx, org_id: int, measurement: Measurement) -> None:
         values |= {"since": usage.started_at, "at": usage.at}
         tx.run(tables.SET_SEEN, org_id=org_id, id=usage.server.id, token=usage.server.token, **values)
     if measurement.sample is not None:
-        add(tx, org_id, measurement.database.id, measurement.sample)
+        add(tx, org_id, measurement.database.id, _with_usage(measurement.sample, measurement))
     if measurement.disk is not None:
         _record_disk(tx, org_id, measurement.database, measurement.disk)
+
+
+def _with_usage(sample: Sample, measurement: Measurement) -> Sample:
+    return replace(
+        sample,
+        cpu_milli=_total(each.cpu_milli for each in measurement.servers),
+        memory_bytes=_total(each.memory_bytes for each in measurement.servers),
+        disk_bytes=measurement.disk.used if measurement.disk is not None else None,
+    )
 
 
 def _record_disk(tx: Tx, org_id: int, database: Database, disk: DiskUsage) -> None:
@@ -140,9 +152,11 @@ def _record_disk(tx: Tx, org_id: int, database: Database, disk: DiskUsage) -> No
 
 def add(tx: Tx, org_id: int, database_id: int, sample: Sample) -> None:
     """Add a sample to the three rows of its time."""
-    names = ("connections", "max_connections", "queries_ms", *tables.NULLABLE)
+    names = {"connections", "queries_ms", *tables.LATEST_VALUES, *tables.NULLABLE} - {"cpu_looks", "memory_looks"}
     values = {name: getattr(sample, name) for name in names}
     values |= {"looks": 1, "answers": int(sample.answered)}
+    values["cpu_looks"] = None if sample.cpu_milli is None else 1
+    values["memory_looks"] = None if sample.memory_bytes is None else 1
     for step_s in RETENTION_MS:
         width = step_s * SECOND_MS
         at = sample.at // width * width
@@ -160,6 +174,9 @@ class Figures:
     connections: float | None = None
     qps: float | None = None
     cache_hit_pct: float | None = None
+    cpu_milli: float | None = None
+    memory_bytes: float | None = None
+    disk_bytes: int | None = None
 
     @classmethod
     def of(cls, start: int, sums: SampleSums) -> Figures:
@@ -167,7 +184,9 @@ class Figures:
         qps = sums.queries * 1000 / sums.queries_ms if sums.queries is not None and sums.queries_ms else None
         reads = (sums.cache_hits or 0) + (sums.cache_reads or 0)
         hits = 100 * (sums.cache_hits or 0) / reads if reads else None
-        return cls(start, connections, qps, hits)
+        cpu = sums.cpu_milli / sums.cpu_looks if sums.cpu_milli is not None and sums.cpu_looks else None
+        memory = sums.memory_bytes / sums.memory_looks if sums.memory_bytes is not None and sums.memory_looks else None
+        return cls(start, connections, qps, hits, cpu, memory, sums.disk_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,15 @@ from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server, database, sample, server
 
 COUNTED = ("looks", "answers", "connections", "queries_ms")
-NULLABLE = ("queries", "cache_hits", "cache_reads")  # None if the server has no such counter
+# None if the server has no such counter, or its process was not measured.
+NULLABLE = ("queries", "cache_hits", "cache_reads", "cpu_milli", "cpu_looks", "memory_bytes", "memory_looks")
+LATEST_VALUES = ("max_connections", "disk_bytes")  # not summed
 REASON = "its disk is full"  # prefix of the status reason of a read-only database
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSums:
-    """SampleSums of the samples of one bucket."""
+    """Sums over the samples of one bucket; the disk usage is the largest."""
 
     number: int  # index of the bucket in the requested range
     looks: int
@@ -28,6 +30,11 @@ class SampleSums:
     queries: int | None
     cache_hits: int | None
     cache_reads: int | None
+    cpu_milli: int | None
+    cpu_looks: int | None
+    memory_bytes: int | None
+    memory_looks: int | None
+    disk_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +93,21 @@ def _add(dialect: str) -> ClauseElement:
     changes = {name: _m[name] + added.excluded[name] for name in COUNTED}
     for name in NULLABLE:
         changes[name] = func.coalesce(_m[name] + added.excluded[name], added.excluded[name], _m[name])
-    changes["max_connections"] = func.coalesce(added.excluded.max_connections, _m.max_connections)
+    for name in LATEST_VALUES:
+        changes[name] = func.coalesce(added.excluded[name], _m[name])
     statement: ClauseElement = added.on_conflict_do_update(index_elements=["database_id", "step_s", "at"], set_=changes)
     return statement
 
 
-ADD = Command(_add, sets=("org_id", "database_id", "step_s", "at", "max_connections", *COUNTED, *NULLABLE))
+ADD = Command(_add, sets=("org_id", "database_id", "step_s", "at", *LATEST_VALUES, *COUNTED, *NULLABLE))
 
 _number = ((_m.at - arg("start", BigInteger)) // arg("width", BigInteger)).label("number")
 SUMS = Query(
-    select(_number, *(cast(func.sum(_m[name]), BigInteger) for name in (*COUNTED, *NULLABLE)))
+    select(
+        _number,
+        *(cast(func.sum(_m[name]), BigInteger) for name in (*COUNTED, *NULLABLE)),
+        func.max(_m.disk_bytes).label("disk_bytes"),
+    )
     .where(_its & (_m.at >= arg("start")) & (_m.at < arg("end")))
     .group_by(_number)
     .order_by(_number),
