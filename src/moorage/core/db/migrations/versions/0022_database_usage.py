@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
-down_revision = "0018"
+revision = "0022"
+down_revision = "0021"
 
 
 def upgrade() -> None:
