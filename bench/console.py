@@ -99,13 +99,22 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 def _first_load(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
-    interactive, script = [], 0
+    interactive, cpu, script = [], [], 0
     for _ in range(sizes.loads):
         with _tab(port, chromium, "/") as page:
             interactive.append(float(page.evaluate(INTERACTIVE)))
+            cpu.append(_cpu_ms(page))
             script = int(page.evaluate(SCRIPTS))
     yield Figure("console: script of the first load, compressed", script / 1024, "KB", bar=SCRIPT_BAR)
     yield Figure("console: first load to interactive, median", median(interactive), "ms", bar=INTERACTIVE_BAR)
+    yield Figure("console: first load, CPU time of the page's process, median", median(cpu), "ms")
+
+
+def _cpu_ms(page: Page) -> float:
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    listed = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return float(listed["ProcessTime"]) * 1000
 
 
 def _filter(page: Page) -> None:
