@@ -69,7 +69,10 @@ function writeAll(results) {
   }
   files.set(`licenses-${hashOf(licenses(results[0].metafile))}.txt`, Buffer.from(licenses(results[0].metafile)));
   for (const [name, contents] of files) writeAsset(name, contents);
-  const page = readFileSync(join(HERE, "src/index.html"), "utf8").replace(/\{(\w+\.\w+)\}/g, (_, wanted) => {
+  const needed = firstLoad(files).filter((name) => name.endsWith(".js") && !/^(app|theme)-/.test(name));
+  const preloads = needed.map((name) => `<link rel="modulepreload" href="/assets/${name}">\n`).join("");
+  const template = readFileSync(join(HERE, "src/index.html"), "utf8").replace("<!-- preloads -->\n", preloads);
+  const page = template.replace(/\{(\w+\.\w+)\}/g, (_, wanted) => {
     const [stem, extension] = wanted.split(".");
     const found = [...files.keys()].find((name) => name.startsWith(`${stem}-`) && name.endsWith(`.${extension}`));
     if (!found) throw new Error(`index.html names ${wanted}, and the bundle has no such file`);

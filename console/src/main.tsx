@@ -10,7 +10,7 @@ import { Frame } from "./frame/frame";
 import { NotFound } from "./frame/notfound";
 import "./lib/marks";
 import "./lib/theme";
-import { PAGES } from "./pages";
+import { pageAt, PAGES } from "./pages";
 import { Toasts } from "./ui/toast";
 
 const RELOADED = "moorage.reloaded";
@@ -75,4 +75,6 @@ function App() {
   );
 }
 
+// The code of the first page comes while the frame asks who this is.
+if (isSignedIn.peek()) void pageAt(location.pathname)?.load().catch(() => undefined);
 render(<App />, document.getElementById("root")!);

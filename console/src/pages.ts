@@ -74,12 +74,16 @@ export const NAV: NavItem[] = [
   { href: "/settings", label: text.nav.settings, icon: Settings, key: "s", isBottom: true },
 ];
 
-/** Whether there is a page at a path; lists link to their resources only where one exists. */
-export function hasPage(path: string): boolean {
+/** Return the page at a path; lists link to their resources only where one exists. */
+export function pageAt(path: string): Page | undefined {
   const parts = path.split("/");
-  return PAGES.some((page) => {
+  return PAGES.find((page) => {
     const wanted = page.path.split("/");
     const least = wanted.filter((part) => !part.endsWith("?")).length;
     return parts.length >= least && parts.length <= wanted.length && wanted.every((part, at) => part.startsWith(":") || part === parts[at]);
   });
+}
+
+export function hasPage(path: string): boolean {
+  return pageAt(path) !== undefined;
 }
