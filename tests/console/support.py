@@ -14,7 +14,7 @@ from tests.architecture.source import ROOT
 from tests.platform.running import Running
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
-DESKTOP = {"width": 1440, "height": 900}
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 DEMO = "Continue as the demo user"
 Scheme = Literal["light", "dark"]
 expect.set_options(timeout=30_000)  # of a busy machine
@@ -71,6 +71,8 @@ class Visit:
         self.page.wait_for_selector("h1")
         if path != "/components":
             # A function that is polled in the page would be refused by the policy of the console.
+            expect(self.page.locator(".skeleton")).to_have_count(0)
+            self.page.evaluate(TWO_FRAMES)  # Data that has come may show that more is needed.
             expect(self.page.locator(".skeleton")).to_have_count(0)
 
     def find_barriers(self) -> list[str]:

@@ -38,33 +38,38 @@ class World:
         return [f"{base}{tab}".format(**self.names) for base, tabs in TABS.items() for tab in tabs]
 
 
-def make_world(console: Console) -> World:
-    """Create one of each; the names are of no other test."""
-    site = make_site(console, "world-site")
-    call(console, "POST", f"/v1/projects/{site}/domains", {"domain": "www.world-example.com"})
+def make_world(console: Console, stem: str) -> World:
+    """Create one of each, with names that begin with a stem."""
+    site = make_site(console, f"{stem}-site")
+    call(console, "POST", f"/v1/projects/{site}/domains", {"domain": f"www.{stem}-example.com"})
     values: dict[str, Any] = {"env": [{"name": "A", "value": "1"}], "secrets": [{"name": "KEY", "value": "1"}]}
     call(console, "PATCH", f"/v1/projects/{site}", {**values, "enableAnalytics": True})
     redirect = {"source": "/old", "destination": "/new", "status": 301}
     call(console, "PUT", f"/v1/projects/{site}/redirects", {"redirects": [redirect]})
-    fields: dict[str, str | bytes] = {"name": "world-fn", "runtime": "python", "code": archive({"main.py": CODE})}
+    function = f"{stem}-fn"
+    fields: dict[str, str | bytes] = {"name": function, "runtime": "python", "code": archive({"main.py": CODE})}
     upload(console.running, "/v1/functions", fields)
-    upload(console.running, "/v1/functions/world-fn/deploy", {"code": archive({"main.py": CODE + "\n"})})
-    schedule = {"name": "world-schedule", "function": "world-fn", "cronSchedule": "0 3 * * *"}
-    job = {"name": "world-job", "imageSource": "public_image", "publicImage": "localhost:9/nothing:1"}
+    upload(console.running, f"/v1/functions/{function}/deploy", {"code": archive({"main.py": CODE + "\n"})})
+    schedule = {"name": f"{stem}-schedule", "function": function, "cronSchedule": "0 3 * * *"}
+    job = {"name": f"{stem}-job", "imageSource": "public_image", "publicImage": "localhost:9/nothing:1"}
     call(console, "POST", "/v1/cronjobs", {**job, "cronSchedule": "0 3 * * *", "instanceType": "micro"})
-    database = {"name": "world-db", "type": "postgresql", "version": "16.4.0", "instanceType": "micro"}
+    database = {"name": f"{stem}-db", "type": "postgresql", "version": "16.4.0", "instanceType": "micro"}
     call(console, "POST", "/v1/databases?wait=9", database)
     for sql in ("CREATE TABLE ships (id integer PRIMARY KEY, name text)", "INSERT INTO ships VALUES (1, 'Aurora')"):
-        call(console, "POST", "/v1/databases/world-db/query", {"sql": sql, "write": True})
-    monitor = {"name": "World", "url": f"http://{site}.localhost:{console.running.ports['gateway']}", "interval": 60}
+        call(console, "POST", f"/v1/databases/{stem}-db/query", {"sql": sql, "write": True})
+    monitor = {
+        "name": f"The {stem}",
+        "url": f"http://{site}.localhost:{console.running.ports['gateway']}",
+        "interval": 60,
+    }
     names = {
         "site": site,
         "deployment": call(console, "GET", f"/v1/projects/{site}/deployments")["items"][0]["deploymentUuid"],
-        "function": "world-fn",
+        "function": function,
         "schedule": str(call(console, "POST", "/v1/scheduled-functions", schedule)["id"]),
-        "cronjob": "world-job",
-        "run": call(console, "POST", "/v1/cronjobs/world-job/trigger")["executionUuid"],
-        "database": "world-db",
+        "cronjob": f"{stem}-job",
+        "run": call(console, "POST", f"/v1/cronjobs/{stem}-job/trigger")["executionUuid"],
+        "database": f"{stem}-db",
         "monitor": str(call(console, "POST", "/v1/monitors?wait=9", monitor)["id"]),
     }
     return World(names)
