@@ -1,6 +1,7 @@
 """Writes pictures of the main pages in both themes, from a real platform with a few resources: `make screenshots`.
 
-A person looks at each picture before it is committed. `--all` adds tablet and phone width.
+A person looks at each picture before it is committed. Only the pages of DOCUMENTED are written; `--all` writes every
+page in three widths, to look at.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ PAGES = {
     "query": "/databases/orders/query/public/ships",
     "operator": "/operator",
 }
+DOCUMENTED = ("home", "rules", "function", "query", "monitor")  # in README and docs
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SITES = ("harbor", "lighthouse", "docs", "landing")
 STATEMENTS = (
@@ -123,7 +125,7 @@ def fill_project(platform: Running, name: str) -> None:
         platform.call("GET", "/" if number % 3 else "/index.html", headers=sent, port="gateway")
 
 
-def main(target: Path, widths: tuple[int, ...]) -> None:
+def main(target: Path, pages: tuple[str, ...], widths: tuple[int, ...]) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with running(Path(folder) / "data", env={"MOORAGE_RATE_LIMIT": "1000000"}) as platform, chromium() as browser:
@@ -131,22 +133,29 @@ def main(target: Path, widths: tuple[int, ...]) -> None:
             console = Console(platform, browser)
             for scheme in SCHEMES:
                 for width in widths:
-                    take(console, target, scheme, width)
+                    take(console, target, pages, scheme, width)
 
 
-def take(console: Console, target: Path, scheme: Scheme, width: int) -> None:
+def take(console: Console, target: Path, pages: tuple[str, ...], scheme: Scheme, width: int) -> None:
     ending = f"{scheme}.png" if width == 1440 else f"{scheme}-{width}.png"
     with console.visit(scheme=scheme, width=width) as visit:
-        visit.open("/")
-        visit.page.wait_for_selector("button.primary")
-        visit.page.screenshot(path=target / f"console-sign-in-{ending}")
+        if "sign-in" in pages:
+            visit.open("/")
+            visit.page.wait_for_selector("button.primary")
+            visit.page.screenshot(path=target / f"console-sign-in-{ending}")
         visit.sign_in()
-        for name, path in PAGES.items():
-            visit.settle(path)
+        for name in pages:
+            if name == "sign-in":
+                continue
+            visit.settle(PAGES[name])
             visit.page.wait_for_timeout(800)  # Live pages never stop loading.
             visit.page.screenshot(path=target / f"console-{name}-{ending}")
             print(target / f"console-{name}-{ending}", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), (1440, 1024, 390) if "--all" in sys.argv else (1440,))
+    folder = Path(sys.argv[1])
+    if "--all" in sys.argv:
+        main(folder, ("sign-in", *PAGES), (1440, 1024, 390))
+    else:
+        main(folder, DOCUMENTED, (1440,))

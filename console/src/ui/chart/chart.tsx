@@ -140,11 +140,13 @@ function isFlat(plot: uPlot): boolean {
 }
 
 const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const SECOND = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
 /** The day at midnight and on wide steps, else the time. */
 function timeLabel(at: number, stepS: number): string {
   const date = new Date(at * 1_000);
+  if (stepS < 60) return SECOND.format(date);
   return stepS >= 86_400 || (date.getHours() === 0 && date.getMinutes() === 0) ? DAY.format(date) : HOUR.format(date);
 }
 
