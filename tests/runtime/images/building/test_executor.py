@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import hashlib
 import io
 import tarfile
@@ -371,3 +373,34 @@ async def test_a_step_cannot_reach_the_machine(builds: Builds) -> None:
 
     assert "of the machine" not in result.content("seen")
     assert "no" in result.content("uid").split()
+
+
+async def test_an_archive_with_a_huge_header_is_refused(builds: Builds) -> None:
+    header = tarfile.TarInfo("././@PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, 2**32
+    packed = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**20))
+
+    result = await builds.build("FROM BASE\nADD bomb.tgz /x/", {"bomb.tgz": packed})
+
+    assert "x/bomb.tgz" in result.tree  # not an archive, so it is copied
+
+
+async def test_folders_that_are_nested_too_deeply_are_refused(builds: Builds) -> None:
+    with pytest.raises(
+        DockerfileError, match="line 2: the step made folders that are nested more than 400 levels deep"
+    ):
+        await builds.build("FROM BASE\nRUN i=0; while [ $i -lt 420 ]; do mkdir d && cd d; i=$((i+1)); done")
+
+
+async def test_a_cancelled_build_leaves_nothing_behind(builds: Builds) -> None:
+    prepared = builds.prepare("FROM BASE\nRUN echo started && sleep 300")
+    task = asyncio.ensure_future(builds.execute(prepared))
+    while "started" not in builds.output:
+        await asyncio.sleep(0.05)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not list(builds.folders.root.glob(".new-*"))
+    assert not list(prepared.workspace.scratch.iterdir())

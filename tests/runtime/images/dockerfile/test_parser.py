@@ -94,6 +94,7 @@ BAD_FILES = {
     "FROM a\nHEALTHCHECK --interval=often CMD x": (2, "should be a duration"),
     "FROM a\nHEALTHCHECK curl": (2, "HEALTHCHECK CMD command"),
     "# escape=x\nFROM a": (1, "escape character"),
+    "# syntax=example.com/frontend\nFROM a": (1, "the syntax 'example.com/frontend' is not supported"),
     "FROM a\nADD --keep-git-dir x y": (2, "does not clone"),
     "FROM a\0b": (1, "NUL"),
 }  # fmt: skip

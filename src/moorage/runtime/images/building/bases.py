@@ -48,6 +48,7 @@ class Bases:
         self._scratch = scratch
         self._say = say
         self._known: dict[str, Base] = {}
+        self._roots: dict[str, Path] = {}
 
     async def resolve(self, name: str) -> Base:
         """Return an image by its reference; raises PullFailed."""
@@ -72,8 +73,10 @@ class Bases:
 
     async def root(self, base: Base) -> Path:
         """Return the unpacked files of an image, pulled if necessary."""
-        image = await self._images.pull(base.reference, self._say, self._cache.org_id)
-        return image.root
+        if base.digest not in self._roots:
+            image = await self._images.pull(base.reference, self._say, self._cache.org_id)
+            self._roots[base.digest] = image.root
+        return self._roots[base.digest]
 
     async def store(self, base: Base) -> list[Layer]:
         """Return the layers of an image; those that the organization has not stored yet are downloaded."""

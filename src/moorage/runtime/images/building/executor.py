@@ -260,8 +260,8 @@ class _Build:
         return dict(self.request.secrets)
 
     def budget(self) -> Budget:
-        def check_room() -> None:
-            disk.check_room(self.workspace.scratch, 0, self.limits.reserve_mb)
+        def check_room(more_bytes: int) -> None:
+            disk.check_room(self.workspace.scratch, more_bytes, self.limits.reserve_mb)
 
         return Budget(self.limits.disk_mb * MB, self.limits.files, check_room)
 

@@ -13,6 +13,7 @@ MAX_INSTRUCTIONS = 1_000
 DIRECTIVES = frozenset({"syntax", "escape", "check"})
 WITH_HEREDOCS = frozenset({"RUN", "COPY", "ADD"})
 _DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.*?)\s*")
+_SYNTAX = re.compile(r"(?:docker\.io/)?docker/dockerfile(?:-upstream)?(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?")
 _HEREDOC = re.compile(r"\d*<<(-?)([^<]+)")
 
 
@@ -68,6 +69,8 @@ def _directives(physical: list[str]) -> tuple[str, int]:
         if name in seen:
             raise DockerfileError(number + 1, f"the directive {name!r} is given twice")
         seen.add(name)
+        if name == "syntax" and not _SYNTAX.fullmatch(match[2]):
+            raise DockerfileError(number + 1, f"the syntax {match[2][:80]!r} is not supported: use docker/dockerfile:1")
         if name == "escape":
             if match[2] not in ("\\", "`"):
                 raise DockerfileError(number + 1, f"the escape character {match[2]!r} should be \\ or `")

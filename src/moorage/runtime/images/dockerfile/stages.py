@@ -10,7 +10,6 @@ from moorage.runtime.images.dockerfile import parser, words
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 
 SCRATCH = "scratch"
-CONTEXT = "context"  # reserved name of the build context in `COPY --from`
 
 
 @dataclass(slots=True)

@@ -11,16 +11,13 @@ from typing import IO, cast
 
 from moorage.runtime.images.building.files.tree import TreeError
 from moorage.runtime.images.building.files.writing import LayerWriter, Owner, Parts
-from moorage.runtime.images.layers import BadLayer, open_zstd
+from moorage.runtime.images.layers import BadLayer, LimitedHeader, open_zstd
 
 MAX_DEPTH = 128
-MAX_HEADER_BYTES = 64 * 1024
 _MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 _ZSTD = _MAGIC[-1]
 _TAR_AT, _TAR = 257, b"ustar"
 _BROKEN = (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, LookupError, OverflowError, OSError)
-_LONG = frozenset({tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
-                   tarfile.GNUTYPE_LONGLINK})  # fmt: skip
 
 
 def is_archive(path: str) -> bool:
@@ -57,10 +54,13 @@ def _opened(path: str) -> Iterator[tarfile.TarFile]:
         is_zstd = file.read(4) == _ZSTD
         file.seek(0)
         if not is_zstd:
-            with tarfile.open(fileobj=file, mode="r:*") as archive:
+            with tarfile.open(fileobj=file, mode="r:*", tarinfo=LimitedHeader) as archive:
                 yield archive
             return
-        with open_zstd(file) as opened, tarfile.open(fileobj=cast("IO[bytes]", opened), mode="r|") as archive:
+        with (
+            open_zstd(file) as opened,
+            tarfile.open(fileobj=cast("IO[bytes]", opened), mode="r|", tarinfo=LimitedHeader) as archive,
+        ):
             yield archive
 
 

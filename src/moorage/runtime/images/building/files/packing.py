@@ -16,6 +16,7 @@ from typing import IO, cast
 from moorage.runtime.images.building.files.tree import is_opaque, is_whiteout, mark_opaque, owner_of
 
 MAX_ENTRIES = 500_000
+MAX_DEPTH = 400
 WHITEOUT, OPAQUE_ENTRY = ".wh.", ".wh..wh..opq"
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
 _BUFFER = 2**20
@@ -50,6 +51,8 @@ class _Packer:
 
     def add_folder(self, above: str, path: str) -> None:
         """Add the entries of a folder, and those below it."""
+        if above.count("/") > MAX_DEPTH:
+            raise TooManyFiles(f"the step made folders that are nested more than {MAX_DEPTH} levels deep")
         with os.scandir(path) as scan:
             entries = sorted(scan, key=lambda each: each.name)
         for entry in entries:

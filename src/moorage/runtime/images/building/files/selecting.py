@@ -14,7 +14,7 @@ from moorage.runtime.images.dockerfile import patterns
 from moorage.runtime.images.dockerfile.ignore import Ignored
 
 _WILDCARDS = frozenset("*?[")
-_BLOCK = 2**20
+MAX_FILES = 500_000
 NONE = Ignored([])
 
 
@@ -133,7 +133,7 @@ def _expand(source: Source, pattern: str) -> Iterator[str]:
 
 
 def _walk(source: Source, node: Node, name: str, excluded: Ignored) -> Iterator[Selected]:
-    depth = len(node.parts)
+    depth, count = len(node.parts), 0
     if not node.is_folder:
         if not (excluded and excluded.is_ignored(name)):
             yield Selected(node, (), source)
@@ -141,6 +141,9 @@ def _walk(source: Source, node: Node, name: str, excluded: Ignored) -> Iterator[
     pending = [node]
     while pending:
         here = pending.pop()
+        count += 1
+        if count > MAX_FILES:
+            raise TreeError(f"{node.name} in {source.label} has more than {MAX_FILES:,} files")
         below = here.parts[depth:]
         is_left_out = _left_out(source.ignored, here.parts) or _left_out(excluded, below)
         if not is_left_out or here is node:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LINKS = 40
-MAX_NODES = 1_000_000
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
@@ -104,18 +103,6 @@ class Tree:
             node = self.child(parent, name)
             if node is not None:
                 yield node
-
-    def walk(self, node: Node) -> Iterator[Node]:
-        """Yield a node and all that is below it, folders before their content."""
-        pending, count = [node], 0
-        while pending:
-            here = pending.pop()
-            count += 1
-            if count > MAX_NODES:
-                raise TreeError(f"{node.name} has more than {MAX_NODES:,} files")
-            yield here
-            if here.is_folder:
-                pending += reversed(list(self.children(here)))
 
     def resolve(self, path: str, cwd: str = "/", *, follows_last: bool = True) -> tuple[str, ...]:
         """Return the path without links; the last components may be missing."""

@@ -21,9 +21,9 @@ _BLOCK = 2**20
 
 
 class Budget:
-    """Limits of one layer; `check_room` raises if the disk is nearly full."""
+    """Limits of one layer; `check_room` raises if so many bytes would use the disk's reserve."""
 
-    def __init__(self, most_bytes: int, most_entries: int, check_room: Callable[[], None]) -> None:
+    def __init__(self, most_bytes: int, most_entries: int, check_room: Callable[[int], None]) -> None:
         self._most_bytes = most_bytes
         self._most_entries = most_entries
         self._check_room = check_room
@@ -38,9 +38,13 @@ class Budget:
         if self._bytes > self._most_bytes:
             raise TreeError(f"the step copies more than {self._most_bytes // 2**20:,} MB")
         checked_bytes, checked_entries = self._checked
-        if self._bytes - checked_bytes > _CHECK_BYTES or self._entries - checked_entries > _CHECK_ENTRIES:
+        if (
+            size > _CHECK_BYTES
+            or self._bytes - checked_bytes > _CHECK_BYTES
+            or self._entries - checked_entries > _CHECK_ENTRIES
+        ):
             self._checked = (self._bytes, self._entries)
-            self._check_room()
+            self._check_room(size)
 
 
 class LayerWriter:

@@ -16,7 +16,7 @@ from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy, TargetRefused
 from moorage.runtime.images.building.files.tree import TreeError
 
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 128 * 2**20  # held in memory
 MAX_REDIRECTS = 10
 TIMEOUT_S = 300
 USER_AGENT = "Moorage-Builds"
