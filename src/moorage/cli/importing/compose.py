@@ -97,10 +97,8 @@ def _app(result: Result, service: Node, databases: set[str]) -> None:
     if context.strip("./"):
         result.set(base_dir=context.removeprefix("./").rstrip("/"))
     if build:
-        why = "this platform builds apps from their sources"
-        result.leave(
-            "the Dockerfile", why, "`moorage detect` shows the commands; set build-cmd and start-cmd to change them"
-        )
+        why = "apps are built from their sources unless the language is docker"
+        result.leave("the Dockerfile", why, "`moorage detect` shows the commands; set language to docker to build it")
     if build.is_table and build["args"]:
         result.leave("build.args", "builds get the variables of env", "add them to [project.env]")
     command = service["command"].words() or service["entrypoint"].words()

@@ -15,8 +15,8 @@ KINDS = {"keyvalue": "Redis is not offered", "redis": "Redis is not offered"}
 LEFT = {
     "initialDeployHook": ("there are no hooks of a deployment", "run the command after the first deployment"),
     "image": ("images are run as cronjobs only", "deploy the sources of the app"),
-    "dockerfilePath": ("this platform builds apps from their sources", "`moorage detect` shows the commands"),
-    "dockerCommand": ("this platform builds apps from their sources", "set start-cmd"),
+    "dockerfilePath": ("apps are built from their sources unless the language is docker", "set language to docker"),
+    "dockerCommand": ("apps are built from their sources unless the language is docker", "set start-cmd"),
     "buildFilter": ("every push is deployed", "set auto-deploy = false"),
     "ipAllowList": ("addresses are not filtered", "test the address in the app"),
 }

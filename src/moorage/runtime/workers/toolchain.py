@@ -25,10 +25,14 @@ _PASSED_ON = (
 )  # fmt: skip
 
 
+def operator_environment() -> dict[str, str]:
+    """Return the operator's package index and proxy."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
 def environment() -> dict[str, str]:
     """Return the environment variables of every package installer."""
-    env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return env | {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "npm_config_update_notifier": "false"}
+    return operator_environment() | {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "npm_config_update_notifier": "false"}
 
 
 def authorities(extra_ca: str) -> str | None:

@@ -23,6 +23,7 @@ from moorage.runtime.images.dockerfile.ignore import Ignored
 from moorage.runtime.images.dockerfile.stages import Dockerfile
 from moorage.runtime.images.layers import size_text
 from moorage.runtime.sandbox.rootfs.spec import FIRST_RANGE, IDS, RANGES
+from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
 
 IGNORE = ".dockerignore"
@@ -144,6 +145,7 @@ class ImageBuild:
 
     async def _build(self, slot: int, scratch: Path, cache: caches.Cache | None) -> str:
         minutes = self.settings.build_minutes
+        authorities = toolchain.authorities(self.settings.extra_ca)
         workspace = Workspace(
             scratch=scratch,
             mounts=cache.mounts if cache is not None else None,
@@ -151,6 +153,11 @@ class ImageBuild:
             deadline=time.monotonic() + minutes * 60,
             say=self.say,
             output=self.output,
+            env={
+                **toolchain.operator_environment(),
+                **(toolchain.trusting(toolchain.AUTHORITIES) if authorities else {}),
+            },
+            binds={toolchain.AUTHORITIES: authorities} if authorities else {},
         )
         try:
             built = await self.builder.build(self._image_request(), self.source.file, self.source.ignored, workspace)

@@ -63,6 +63,8 @@ class Workspace:
     deadline: float  # time.monotonic()
     say: Say
     output: Output
+    env: Mapping[str, str] = field(default_factory=dict)  # of RUN, in no image: the operator's package index and proxy
+    binds: Mapping[str, str] = field(default_factory=dict)  # of RUN, read-only: path inside -> path outside
 
 
 @dataclass(frozen=True, slots=True)
