@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.artifacts.store import ArtifactStore
@@ -23,7 +24,7 @@ from moorage.core.kit.decoding import decode
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
-from moorage.products.apps import service
+from moorage.products.apps import health, service
 from moorage.products.apps.exec.service import Prepared
 from moorage.products.apps.machines import placing
 from moorage.products.apps.tables import Replica
@@ -35,9 +36,14 @@ from moorage.products.projects.tables import Preview, Project
 from moorage.runtime.builds import launch as builds_launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import AppSpec, CannotStart
+from moorage.runtime.images import launching
+from moorage.runtime.images.references import PullFailed
+from moorage.runtime.images.store import Images
 from moorage.runtime.sandbox.network import setup
+from moorage.runtime.sandbox.rootfs import spec as rootfs
 from moorage.runtime.sandbox.runs import job as runs_job
 from moorage.runtime.sandbox.usage import quotas
+from moorage.runtime.shim import port_choice
 
 FIRST_UID = 500_000_000  # where the platform runs as root, each project's app runs as FIRST_UID + project id
 MAX_PIDS = 512
@@ -46,6 +52,7 @@ MB = 2**20
 COMMAND_CPU_WEIGHT = 100  # of a command's cgroup, the same as an app's
 COMMAND_FILE_MB = 512
 COMMAND_OUTPUT_BYTES = 32 * 2**20
+COMMAND_ROOT_MB = 64  # that a command may at least write to the root of an image
 COMMAND_FREE_MB = 64  # that a command may add to a volume that is already over its size
 COMMAND_SLACK_MB = 1024  # by which a command may exceed the size of a volume, for example to clean it up
 DATA_PATH = "/data"
@@ -106,11 +113,21 @@ def _made_value(key: bytes, place: str, name: str) -> str:
     return sign(key, f"{place} {name}".encode())
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    command: builds_launch.Launch
+    folder: str  # of the release, "" for an image
+    own_port: int = 0  # value of PORT that the owner or the image sets
+    port: int = 0  # that the image exposes
+    image: dict[str, Any] = field(default_factory=dict)  # fields of the spec of an image
+
+
 @dataclass(frozen=True)
 class Launcher:
     db: Database
     artifacts: ArtifactStore
     releases: Unpacked
+    images: Images
     is_sandboxed: bool
     # By deployment: the port on which its app listens instead of PORT. Its next replicas get it as PORT.
     found_ports: dict[int, int] = field(default_factory=dict)
@@ -123,14 +140,15 @@ class Launcher:
             raise CannotStart("its project or release was deleted") from None
         except CannotDecrypt:
             raise CannotStart("a secret of this project cannot be decrypted with the keys this platform has") from None
-        command, folder = await self._launch(release)
+        launched = await (self._launch_image(release) if release.plan.image else self._launch(release))
+        command = launched.command
         settings = self.db.env.settings
         disk_mb = (release.project.disk or 0) * MB_OF_GB
         uid = FIRST_UID + release.project.id if os.getuid() == 0 and self.is_sandboxed else 0
-        return AppSpec(
+        spec = AppSpec(
             key=row.key,
             token=row.token,
-            release=str(folder),
+            release=launched.folder,
             base=release.plan.base,
             workdir=release.plan.workdir,
             argv=command.argv,
@@ -149,8 +167,9 @@ class Launcher:
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,
-            inside_port=own_port(release.env) or self.found_ports.get(row.deployment_id, 0),
+            inside_port=launched.own_port or self.found_ports.get(row.deployment_id, 0) or launched.port,
         )
+        return replace(spec, **launched.image)
 
     async def prepare_command(self, org_id: int, name: str, command: str) -> Prepared:
         """Return the sandbox job of a command; raises NotFound and Conflict."""
@@ -173,7 +192,23 @@ class Launcher:
         limit_mb = max(spec.disk_mb + COMMAND_SLACK_MB, used // MB + COMMAND_FREE_MB) if spec.volume else 0
         return Prepared(replace(job, disk_mb=limit_mb), spec.hidden)
 
-    async def _launch(self, release: Release) -> tuple[builds_launch.Launch, Path]:
+    async def _launch_image(self, release: Release) -> _Launched:
+        """Return how to start the image of a release, unpacked if needed; raises CannotStart."""
+        org_id, project = release.deployment.org_id, release.project
+        try:
+            image = await self.images.ensure(org_id, release.plan.image)
+            started = launching.launch(image, release.plan.start, release.env, rootfs.first_id("app", project.id))
+        except (PullFailed, launching.NoCommand) as error:
+            raise CannotStart(str(error)) from None
+        # A health path that the owner chose counts more than the check of the image.
+        has_path = project.health_check_path not in (None, health.DEFAULT_PATH)
+        fields = {**started.fields, **({} if has_path else launching.health_fields(image.config))}
+        usable = [port for port in started.ports if port in USABLE_PORTS and port != setup.RESOLVER_PORT]
+        port = port_choice.preferred(usable) if usable else 0
+        command = builds_launch.Launch(started.argv, started.env, {})
+        return _Launched(command, "", own_port(started.env), port, fields)
+
+    async def _launch(self, release: Release) -> _Launched:
         """Return the start command and folder of a release; raises CannotStart."""
         assert release.deployment.digest is not None
         folder = await self.releases.ensure(self.artifacts, release.deployment.org_id, release.deployment.digest)
@@ -191,7 +226,7 @@ class Launcher:
             )
         except BuildFailed as error:
             raise CannotStart(str(error)) from None
-        return command, folder
+        return _Launched(command, str(folder), own_port(release.env))
 
     async def _volume(self, release: Release, uid: int, disk_mb: int) -> Path:
         folder = self.db.env.settings.folder("volumes") / release.volume
@@ -202,13 +237,11 @@ class Launcher:
 
 def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> runs_job.Job:
     """Return a command's job with a replica's files, variables, volume and network."""
-    release_path = f"{runs_job.WORK}/{spec.base}".rstrip("/")
+    files = _image_files(spec) if spec.image else _release_files(spec)
     return runs_job.Job(
         argv=["/bin/sh", "-c", command],
-        work="" if spec.is_boxed else spec.release,
-        cwd=f"{spec.base}/{spec.workdir}".strip("/") if spec.is_boxed else spec.workdir,
+        **files,
         env=dict(spec.env),
-        binds={**spec.binds, release_path: spec.release} if spec.is_boxed else {},
         writable={DATA_PATH: spec.volume} if spec.volume and spec.is_boxed else {},
         uid=spec.uid,
         weight=COMMAND_CPU_WEIGHT,
@@ -222,6 +255,21 @@ def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> runs_job.Job:
         doors=spec.doors,
         is_boxed=spec.is_boxed,
     )
+
+
+def _release_files(spec: AppSpec) -> dict[str, Any]:
+    release_path = f"{runs_job.WORK}/{spec.base}".rstrip("/")
+    return {
+        "work": "" if spec.is_boxed else spec.release,
+        "cwd": f"{spec.base}/{spec.workdir}".strip("/") if spec.is_boxed else spec.workdir,
+        "binds": {**spec.binds, release_path: spec.release} if spec.is_boxed else {},
+    }
+
+
+def _image_files(spec: AppSpec) -> dict[str, Any]:
+    size_mb = max(spec.memory_mb // 2, COMMAND_ROOT_MB)
+    root = rootfs.ImageRoot([spec.image], size_mb=size_mb, first_id=spec.image_ids, user=spec.image_user)
+    return {"work": "", "cwd": spec.workdir, "binds": dict(spec.binds), "root": root}
 
 
 def own_port(env: Mapping[str, str]) -> int:

@@ -175,6 +175,8 @@ class AppReconciler:
     async def _find_problem(self, state: ReplicaState, check: HealthCheck) -> str | None:
         if not state.is_listening:
             return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
+        if state.health:  # The image's own check, where the owner chose no path.
+            return None if state.health == "healthy" else f"the HEALTHCHECK of its image says: {state.health}"
         return await check.check(state.address)
 
     async def _set_ready(self, row: Replica, state: ReplicaState) -> None:

@@ -36,6 +36,7 @@ from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
+from moorage.runtime.images.making import make_images
 from moorage.runtime.machines.links import Links
 from moorage.settings import Settings
 
@@ -89,7 +90,7 @@ class Apps(Product):
     ) -> Apps:
         settings = db.env.settings
         links.is_own_port.append(lambda port: any(state.port == port for state in engine.states().values()))
-        launcher = Launcher(db, artifacts, make_releases(settings), is_sandboxed)
+        launcher = Launcher(db, artifacts, make_releases(settings), make_images(db, artifacts), is_sandboxed)
         reconciler = AppReconciler(db, engine, launcher, telemetry, gateway.sync_routes)
         logs = AppLogs(settings.folder("logs") / "apps")
         return cls(

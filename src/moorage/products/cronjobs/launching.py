@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,10 +27,9 @@ from moorage.products.cronjobs.tables import Build, Cronjob, Execution
 from moorage.runtime.builds import launch as builds_launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import CannotStart, RunSpec
-from moorage.runtime.images import references
+from moorage.runtime.images import launching, references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Image, Images
-from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox.rootfs import spec as rootfs
 from moorage.runtime.shim.logs.logfile import LogFile
 
@@ -92,6 +90,8 @@ class Launcher:
             raise CannotStart(NOTHING_TO_RUN)
         plan = decode(build.plan, Plan)
         command = cronjob.command or cronjob.start_cmd or plan.start
+        if plan.image:
+            return await self._from_built_image(execution, inputs, plan.image, command)
         if not command:
             raise CannotStart("it has no command: set `command` or `startCmd`")
         release = await self.releases.ensure(self.artifacts, build.org_id, build.digest)
@@ -121,10 +121,24 @@ class Launcher:
             raise CannotStart(str(error)) from None
         finally:
             log.close()
-        config = image.config
-        env = {"PATH": rootfs.PATH, "TMPDIR": inside.TMP, **config.env, **inputs.env}
-        base = self._spec(execution, inputs, argv_of(inputs.cronjob, image), env)
-        return Prepared(replace(base, image=str(image.root), workdir=config.workdir), None, image.digest)
+        return self._as_prepared(execution, inputs, image, inputs.cronjob.command)
+
+    async def _from_built_image(self, execution: Execution, inputs: RunInputs, digest: str, command: str) -> Prepared:
+        try:
+            image = await self.images.ensure(execution.org_id, digest)
+        except PullFailed as error:
+            raise CannotStart(str(error)) from None
+        return self._as_prepared(execution, inputs, image, command)
+
+    def _as_prepared(self, execution: Execution, inputs: RunInputs, image: Image, command: str) -> Prepared:
+        build_id = inputs.build.id if inputs.build is not None and not inputs.cronjob.is_image else None
+        try:
+            first_id = rootfs.first_id("cronjob", inputs.cronjob.id)
+            started = launching.launch(image, command, inputs.env, first_id)
+        except launching.NoCommand as error:
+            raise CannotStart(str(error)) from None
+        base = self._spec(execution, inputs, started.argv, started.env)
+        return Prepared(replace(base, **started.fields), build_id, image.digest)
 
     async def _pull(self, org_id: int, cronjob: Cronjob, say: Callable[[str], None]) -> Image:
         try:
@@ -160,18 +174,6 @@ class Launcher:
 
     def _folder(self, execution: Execution) -> Path:
         return folder_of(self.db.env.settings.folder("logs"), execution)
-
-
-def argv_of(cronjob: Cronjob, image: Image) -> list[str]:
-    """Return the entry point of an image with the cronjob's or the image's command."""
-    try:
-        command = shlex.split(cronjob.command)
-    except ValueError as error:
-        raise CannotStart(f"its command cannot be read: {str(error).lower()}") from None
-    argv = [*image.config.entrypoint, *(command or image.config.cmd)]
-    if not argv:
-        raise CannotStart("the image names no program to run: set `command`")
-    return argv
 
 
 def _memory_mb(cronjob: Cronjob) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,10 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.worker.run import Handlers, Run
-from moorage.products.cronjobs import tables
+from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.launching import folder_of
 from moorage.products.cronjobs.tables import Execution
+from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.images.store import Images
 
 KIND = "cronjobs.trim"
@@ -52,7 +54,8 @@ async def trim_executions(run: Run) -> None:
 
 
 async def collect_images(db: Database, images: Images) -> None:
-    keep = await db.read(_digests_in_use)
+    stored = await asyncio.to_thread(images.stored)
+    keep = await db.read(partial(_digests_in_use, stored=stored))
     await asyncio.to_thread(images.collect, keep, db.env.clock.trusted_now())
 
 
@@ -63,8 +66,14 @@ def _find_old(tx: Tx) -> list[Execution]:
 
 
 @across_organizations("organizations share images")
-def _digests_in_use(tx: Tx) -> set[str]:
-    return {each.image_digest for each in tx.all(tables.RUNNING) if each.image_digest is not None}
+def _digests_in_use(tx: Tx, stored: list[str]) -> set[str]:
+    """Return the images of running cronjobs, and of the stored ones those of apps and of cronjob builds."""
+    running = {each.image_digest for each in tx.all(tables.RUNNING) if each.image_digest is not None}
+    return running | {digest for digest in stored if _is_release(tx, digest.removeprefix("sha256:"))}
+
+
+def _is_release(tx: Tx, digest: str) -> bool:
+    return deployments.is_published(tx, digest) or building.is_used(tx, digest)
 
 
 def _remove_logs(logs: Path, executions: list[Execution]) -> None:

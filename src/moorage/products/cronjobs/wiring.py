@@ -32,9 +32,9 @@ from moorage.products.projects.deployments.pushes import PUSHED
 from moorage.products.projects.pushed import USES_REPOSITORY
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
-from moorage.runtime.images.layers import GB, MB
+from moorage.runtime.images.making import make_images
 from moorage.runtime.images.sources import Sources
-from moorage.runtime.images.store import Images, Limits
+from moorage.runtime.images.store import Images
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,7 @@ class Cronjobs(Product):
     ) -> Cronjobs:
         """Create the objects. Projects share the builder: all builds use one queue."""
         settings = db.env.settings
-        limits = Limits(
-            reserve_bytes=settings.disk_reserve_mb * MB,
-            organization_bytes=settings.images_gb * GB,
-            organization_entries=settings.image_files,
-        )
-        images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits, sources=sources)
+        images = make_images(db, artifacts, sources)
         # Each cronjob runs as its own user and reads the files of its release with the permissions of others.
         releases = Unpacked(
             settings.folder("cronjob-releases"),

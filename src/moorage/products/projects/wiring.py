@@ -27,10 +27,11 @@ from moorage.products.projects.uploads import Uploads
 from moorage.products.repositories.fetch import Sources
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.images import blobs, sources, store
+from moorage.runtime.images import blobs, sources
 from moorage.runtime.images.building import cache as layer_cache
 from moorage.runtime.images.building import executor
 from moorage.runtime.images.building.files import layer_folders
+from moorage.runtime.images.making import make_images
 from moorage.runtime.sandbox.heavy import HeavyWork
 
 
@@ -148,23 +149,10 @@ class Projects(Product):
 def _image_builder(db: Database, artifacts: ArtifactStore, image_sources: sources.Sources) -> executor.ImageBuilder:
     """Make the builder of Dockerfiles, at the first build of one."""
     settings = db.env.settings
-    limits = store.Limits(
-        reserve_bytes=settings.disk_reserve_mb * 2**20,
-        organization_bytes=settings.images_gb * 2**30,
-        organization_entries=settings.image_files,
-    )
-    images = store.Images(
-        settings.folder("images"),
-        settings.targets,
-        db.env.clock,
-        limits=limits,
-        sources=image_sources,
-        blobs=blobs.ImageBlobs(db, artifacts),
-    )
     return executor.ImageBuilder(
         db,
         artifacts,
-        images,
+        make_images(db, artifacts, image_sources),
         image_sources,
         image_builds.limits_of(settings),
         layer_folders.LayerFolders(settings.folder("image-layers")),

@@ -8,9 +8,9 @@
 The digest is that of the manifest for this machine. Images are built and removed in `incoming` and renamed, so that no
 incomplete image has its final name.
 
-An image that was pulled with credentials is private: `origins` in its `image.json` lists the repositories that it came
-from. An organization uses it only after one of these repositories gave it the manifest, with its own credentials; from
-elsewhere the organization downloads all layers, as if the image was not stored.
+An image that was pulled with credentials, built or pushed is private: `origins` in its `image.json` lists the
+repositories and organizations that it came from. An organization uses it only after one of these repositories gave it
+the manifest, with its own credentials; from elsewhere it downloads all layers, as if the image was not stored.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from moorage.runtime.images.sources import Source, Sources
 
 MAX_CONFIG_BYTES = 8 * MB
 MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
+
+# Exclude the removal of an image during `_use_stored`, also by another instance with the same folder.
+_LOCKS: dict[Path, threading.Lock] = {}
 
 Progress = Callable[[str], None]
 
@@ -83,8 +86,6 @@ class _Parts:
     manifest: manifests.Manifest
     read: Callable[[manifests.Descriptor], Awaitable[bytes]]
     download: Callable[[manifests.Descriptor, Path], Awaitable[None]]
-    origin: str = ""  # repository that it is pulled from
-    is_private: bool = False
 
 
 _Source = Callable[[], contextlib.AbstractAsyncContextManager[_Parts]]
@@ -127,7 +128,7 @@ class Images:
         self._blobs = blobs
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
-        self._lock = threading.Lock()  # excludes removal of an image during `_use_stored`
+        self._lock = _LOCKS.setdefault(self._folder, threading.Lock())
 
     def find(self, digest: str) -> Image | None:
         if not is_digest(digest):
@@ -160,11 +161,13 @@ class Images:
         """Return an image of the artifact store, unpacked if this machine does not have it; raises PullFailed."""
         if self._blobs is None or not await self._blobs.has(org_id, digest):
             raise PullFailed(f"the image {digest[:80]} is not stored here")
-        known = await asyncio.to_thread(self._use_stored, digest, org_id)
+        origin = f"organization {org_id}"
+        # A release that runs already must start again, whatever images the organization has used since.
+        known = await asyncio.to_thread(self._use_stored, digest, org_id, origin, is_bounded=False)
         if known is not None:
             return known
         source = partial(_stored_parts, self._blobs, org_id, digest)
-        fetch = partial(self._fetch, digest, digest, source, org_id=org_id)
+        fetch = partial(self._fetch, digest, digest, source, org_id=org_id, origin=origin, is_private=True)
         try:
             async with asyncio.timeout(self._limits.pull_s):
                 return await self._share(f"{org_id}:{digest}", progress, fetch)
@@ -176,24 +179,26 @@ class Images:
     def collect(self, keep: set[str], now: int) -> int:
         """Remove images not in `keep` and unused for a day; return their count."""
         self._clear_incoming(now)
-        gone = [
-            digest for digest in self._digests() if digest not in keep and self._remove_unused(digest, now - DAY_MS)
-        ]
+        gone = [digest for digest in self.stored() if digest not in keep and self._remove_unused(digest, now - DAY_MS)]
         return len(gone)
 
     async def _pull(self, reference: Reference, progress: Progress, org_id: int | None) -> Image:
-        # A digest alone gives no access: the image may be another organization's, built or pulled with its credentials.
-        is_own = reference.digest is not None and (
-            org_id is None or self._usage_file(reference.digest, org_id).exists()
-        )
-        known = await asyncio.to_thread(self._use_stored, reference.digest or "", org_id) if is_own else None
+        known = await asyncio.to_thread(self._use_stored, reference.digest, org_id) if reference.digest else None
         if known is None:
             resolved = await self._resolve(reference, org_id)
             known = await asyncio.to_thread(self._use_stored, resolved.digest, org_id, _origin(reference))
             if known is None:
                 # Pulls are shared within an organization only: the budget of one must not end the pull of another.
                 source = partial(self._registry_parts, reference, resolved, org_id)
-                fetch = partial(self._fetch, resolved.digest, str(reference), source, org_id=org_id)
+                fetch = partial(
+                    self._fetch,
+                    resolved.digest,
+                    str(reference),
+                    source,
+                    org_id=org_id,
+                    origin=_origin(reference),
+                    is_private=resolved.is_private,
+                )
                 return await self._share(f"{org_id}:{resolved.digest}", progress, fetch)
         progress(f"Image {reference} is here: {known.digest}")
         return known
@@ -204,7 +209,7 @@ class Images:
         if org_id is None:
             return left_bytes, left_entries
         since = self._clock.now() - DAY_MS
-        for other in self._digests():
+        for other in self.stored():
             if other != digest and _mtime_ms(self._usage_file(other, org_id)) > since and (image := self.find(other)):
                 left_bytes -= image.disk_bytes
                 left_entries -= image.entries
@@ -243,7 +248,17 @@ class Images:
                 if self._shared_pulls.get(key) is pull:
                     del self._shared_pulls[key]
 
-    async def _fetch(self, digest: str, name: str, source: _Source, progress: Progress, *, org_id: int | None) -> Image:
+    async def _fetch(
+        self,
+        digest: str,
+        name: str,
+        source: _Source,
+        progress: Progress,
+        *,
+        org_id: int | None,
+        origin: str,
+        is_private: bool,
+    ) -> Image:
         async with self._slots:
             self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
             work = Path(tempfile.mkdtemp(dir=self._incoming, prefix="pull-"))
@@ -253,14 +268,14 @@ class Images:
                     config, size = await self._fill(work, parts, progress, budget, f"{org_id or 0}")
                 (work / "users").mkdir()
                 note = {"digest": digest, "reference": name, "config": asdict(config)}
-                access = {"origins": [parts.origin]} if parts.is_private else {}
+                access = {"origins": [origin]} if is_private else {}
                 (work / "image.json").write_text(
                     json.dumps({**note, **access, "diskBytes": size[0], "entries": size[1]})
                 )
-                await asyncio.to_thread(self._publish, work, digest, parts.origin)
+                await asyncio.to_thread(self._publish, work, digest, origin)
             finally:
                 await asyncio.to_thread(folders.remove, work)
-        image = await asyncio.to_thread(self._use_stored, digest, org_id, parts.origin)
+        image = await asyncio.to_thread(self._use_stored, digest, org_id, origin)
         if image is None:
             raise PullFailed("it was removed right after the pull")
         progress(f"Pulled {name}: {digest}" if name != digest else f"Unpacked {digest}")
@@ -272,8 +287,7 @@ class Images:
     ) -> AsyncIterator[_Parts]:
         async with self._sources.open(reference, org_id) as source:
             manifest = resolved.manifest or await _manifest(source, resolved.digest)
-            read = partial(source.read, max_bytes=MAX_CONFIG_BYTES)
-            yield _Parts(manifest, read, source.download, _origin(reference), resolved.is_private)
+            yield _Parts(manifest, partial(source.read, max_bytes=MAX_CONFIG_BYTES), source.download)
 
     async def _fill(
         self, work: Path, parts: _Parts, progress: Progress, budget: tuple[int, int], owner: str
@@ -346,8 +360,10 @@ class Images:
         if origins is not None and origin not in origins:
             self._change_note(digest, {"origins": [*origins, origin]})
 
-    def _use_stored(self, digest: str, org_id: int | None = None, origin: str | None = None) -> Image | None:
-        """Return a stored image and record its use; raises PullFailed over budget.
+    def _use_stored(
+        self, digest: str, org_id: int | None = None, origin: str | None = None, *, is_bounded: bool = True
+    ) -> Image | None:
+        """Return a stored image and record its use; raises PullFailed over budget, if it is bounded.
 
         `origin` is the repository that just gave this organization the manifest. None without one: then private
         images are not found.
@@ -362,7 +378,7 @@ class Images:
             if not image.entries:
                 image = self._measure(image)
             left_bytes, left_entries = self._remaining_budget(org_id, digest)
-            if image.disk_bytes > left_bytes or image.entries > left_entries:
+            if is_bounded and (image.disk_bytes > left_bytes or image.entries > left_entries):
                 raise self._over_budget()
             files = [self._image_file(digest), *([self._usage_file(digest, org_id)] if org_id is not None else [])]
             moment_ns = self._clock.now() * 1_000_000
@@ -385,7 +401,8 @@ class Images:
         new.write_text(json.dumps(stored))
         new.rename(path)
 
-    def _digests(self) -> list[str]:
+    def stored(self) -> list[str]:
+        """Return the digests of all unpacked images."""
         names = os.listdir(self._folder) if self._folder.is_dir() else []
         return [digest for digest in (f"sha256:{name}" for name in names) if is_digest(digest)]
 
