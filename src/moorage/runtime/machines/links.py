@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moorage.core.env import Env
@@ -27,7 +28,7 @@ REMOTE_HOST = "machine-"  # `machine-<id>:<port>` names a port of another machin
 API = 0  # port in the request for the API of a machine
 CONNECT_TIMEOUT_S = 3.0
 # A machine whose control process restarts accepts connections again within seconds.
-RECONNECT_FOR_S = 5.0
+RECONNECT_FOR_S = 10.0
 RECONNECT_INTERVAL_S = 0.2
 UNUSED_FOR_S = 60.0
 CHUNK_BYTES = 2**16
@@ -51,19 +52,29 @@ class Links:
 
     # Connections of other machines.
 
-    async def listen(self, host: str, port: int) -> str:
-        """Accept connections of other machines; return `host:port`. Safe to repeat."""
+    async def listen(self, host: str, port: int, last_port: Path | None = None) -> str:
+        """Accept connections of other machines; return `host:port`. Safe to repeat.
+
+        Port 0 is the one in the file `last_port`, if it is free, else any; the file has the port afterwards.
+        """
         if self._server is None:
+            former = _read_port(last_port) if last_port is not None and not port else 0
             try:
-                self._server = await asyncio.start_server(
-                    self._accept, host, port, ssl=self._tls().server, backlog=BACKLOG
-                )
+                self._server = await self._listen(host, former or port)
             except OSError as error:
-                raise CannotStart(
-                    f"cannot listen on {host}:{port} for other machines: {error.strerror}; set MOORAGE_MACHINE_ADDRESS"
-                ) from error
+                if not former:
+                    raise CannotStart(
+                        f"cannot listen on {host}:{port} for other machines: {error.strerror}; "
+                        "set MOORAGE_MACHINE_ADDRESS"
+                    ) from error
+                self._server = await self._listen(host, port)
         number = self._server.sockets[0].getsockname()[1]
+        if last_port is not None:
+            last_port.write_text(str(number))
         return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, host, port, ssl=self._tls().server, backlog=BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -209,6 +220,14 @@ class _Forward:
                 if time.monotonic() > give_up_at:
                     raise
             await asyncio.sleep(RECONNECT_INTERVAL_S)
+
+
+def _read_port(path: Path) -> int:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() and 0 < int(text) < 2**16 else 0
 
 
 async def _read_request(reader: asyncio.StreamReader) -> int | None:

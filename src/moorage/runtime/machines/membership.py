@@ -25,6 +25,7 @@ HEARTBEAT_INTERVAL_S = 5.0
 MIN_PAUSE_S = 0.5
 SEEN_UNCHANGED_S = 12.0  # time for which a heartbeat must not have changed before its lease can be expired
 JOIN_RETRY_S = 1.0
+PORT_FILE = "machine-port"  # in `run`: the port of the last start, which other machines still know
 
 Aged = list[tuple[Machine, int]]  # machines with the ms since their heartbeat
 
@@ -88,7 +89,7 @@ class Membership:
         else:
             machines = await self._db.read(service.with_ages)
         await self._look(machines)
-        return self._pause_s(machines)
+        return self._pause_s(machines) if self._beat_at > 0 else MIN_PAUSE_S
 
     async def _beat(self) -> Aged:
         facts = await asyncio.to_thread(self.measure)
@@ -114,8 +115,10 @@ class Membership:
 
     async def _listen(self) -> None:
         if self._address is None:
-            self._address = await self._links.listen(*identity.listen_address(self._db.env.settings))
-            self._beat_at = float("-inf")  # so that the next round publishes it
+            settings = self._db.env.settings
+            host, port = identity.listen_address(settings)
+            self._address = await self._links.listen(host, port, settings.folder("run") / PORT_FILE)
+            self._beat_at = float("-inf")  # so that the next round, which is soon, publishes it
 
     def _is_expired(self, row: Machine, age_ms: int) -> bool:
         heartbeat, since = self._seen.get(row.id, (0, 0.0))

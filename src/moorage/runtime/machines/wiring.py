@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from moorage.runtime.machines.links import API, LOOPBACK, Links, Target
 from moorage.runtime.machines.membership import Membership
 
 PORTS_INTERVAL_S = 5.0
+ADDRESS_TIMEOUT_S = 15.0
+ADDRESS_POLL_INTERVAL_S = 0.5
 
 # Returns machine and port of servers on other machines that are reached at the same port of this one.
 SAME_PORTS: Hook[[Tx], list[Target]] = Hook("machine.same_ports")
@@ -41,9 +45,17 @@ class Machines(Product):
 
     async def reach(self, machine_id: int) -> str:
         """Return `host:port` on this machine at which the API of another machine is reached."""
-        if machine_id not in self.links.peers:  # A process that runs no apps has no heartbeat that reads them.
+        give_up_at = time.monotonic() + ADDRESS_TIMEOUT_S
+        while machine_id not in self.links.peers:
+            # A process that runs no apps has no heartbeat that reads them, and a machine that has just learned of a
+            # second one has no address yet.
             rows = await self.db.read(service.by_id)
             self.links.peers = {row.id: row.address for row in rows.values() if row.address and not row.is_gone}
+            row = rows.get(machine_id)
+            if row is None or row.is_gone or time.monotonic() > give_up_at:
+                break
+            if machine_id not in self.links.peers:
+                await asyncio.sleep(ADDRESS_POLL_INTERVAL_S)
         return f"{LOOPBACK}:{self.links.local_port(machine_id, API)}"
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
