@@ -95,6 +95,8 @@ class Rounds:
         """Return whether the work is settled; work that failed is not."""
         try:
             return bool(await work())
+        except LostLease:  # The heartbeat gets a new one; until then other machines decide.
+            return False
         except Exception as error:  # noqa: BLE001 - an error of one resource must not stop the others
             self._telemetry.crashed(None, error, where=where)
             return False

@@ -71,6 +71,8 @@ class AppDeployer:
         deadline = asyncio.get_running_loop().time() + self._db.env.settings.app_start_s + START_SLACK_S
         while True:
             rows = await self._rows(deployment, write)
+            if not rows:  # Their machine was lost meanwhile.
+                await write(partial(service.begin, org_id=deployment.org_id, deployment=deployment))
             failed = next((row for row in rows if row.status == ReplicaStatus.FAILED), None)
             if failed is not None:
                 raise CannotDeploy(f"The app did not become healthy: {failed.reason}")
