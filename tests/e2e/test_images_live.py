@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.apps_support import Apps, started_apps
+from tests.e2e.apps_support import Apps, eventually, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
@@ -187,8 +187,9 @@ def test_redeploys_under_load_fail_no_request(fleet: Fleet) -> None:
 
     with visitors.visiting():
         for number in range(int(os.environ.get("IMAGE_REDEPLOYS", "20"))):
-            fleet.push(f"load-{number}")
-            wait_until(lambda n=number: fleet.apps.ask("ship", "GET", "/").json[0].strip() == f"load-{n}", BUILT_S)
+            text = f"load-{number}"
+            fleet.push(text)
+            eventually(lambda: fleet.apps.ask("ship", "GET", "/").json[0].strip(), text.__eq__, BUILT_S)
 
     assert visitors.failed == []
     assert visitors.answered > 100

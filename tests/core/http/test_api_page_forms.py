@@ -36,7 +36,8 @@ function element(tag) {
 const all = (root) => [root, ...root.children.flatMap(all)];
 (async () => {
   const page = await (await fetch(origin + "/docs")).text();
-  const ids = Object.fromEntries(["token", "organization", "token-form", "token-state"].map((id) => [id, element(id)]));
+  const names = ["token", "organization", "take", "filter", "token-form", "token-state"];
+  const ids = Object.fromEntries(names.map((id) => [id, element(id)]));
   const boxes = [...page.matchAll(/data-try="([^"]*)"/g)].map(([, text]) => {
     const box = element("details");
     box.setAttribute("data-try", decode(text));

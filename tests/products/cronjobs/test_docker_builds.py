@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -42,7 +43,7 @@ async def test_a_cronjob_is_built_from_its_dockerfile_and_its_layers_go_with_it(
 ) -> None:
     repo = await make_repository(db, team.org_id, tmp_path / "checkout")
     repo.commit(Job_Dockerfile=named(DOCKERFILE, registry))
-    fields = {
+    fields: dict[str, Any] = {
         "language": "docker", "dockerfilePath": "Job.Dockerfile", "dockerBuildArgs": {"WORD": "ahoy"},
         "dockerBuildTarget": "job", "secrets": [{"name": "TOKEN", "value": "a-token-of-the-harbor"}],
     }  # fmt: skip

@@ -72,6 +72,7 @@ def _digests_in_use(tx: Tx, stored: list[str]) -> set[str]:
     return running | {digest for digest in stored if _is_release(tx, digest.removeprefix("sha256:"))}
 
 
+@across_organizations("organizations share images")
 def _is_release(tx: Tx, digest: str) -> bool:
     return deployments.is_published(tx, digest) or building.is_used(tx, digest)
 

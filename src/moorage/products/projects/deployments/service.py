@@ -153,7 +153,7 @@ def deploy(
 
 def image_of(deployment: Deployment) -> str:
     """Return the digest of the image that a deployment runs; "" for other releases."""
-    return msgspec.json.decode(deployment.plan, type=Plan).image if deployment.plan and deployment.is_app else ""
+    return decode(deployment.plan, Plan).image if deployment.plan and deployment.is_app else ""
 
 
 def start_again(tx: Tx, org_id: int, actor: Actor, project: Project) -> Deployment:
