@@ -55,7 +55,7 @@ const all = (root) => [root, ...root.children.flatMap(all)];
     },
     fetch: (path, options) => { sent.push([options.method, path]); return fetch(origin + path, options); },
     confirm: () => false,
-    URLSearchParams, FormData, AbortController, TextDecoder,
+    URLSearchParams, FormData, AbortController, TextDecoder, performance,
   });
   const shown = [];
   for (const step of JSON.parse(steps)) {
@@ -79,7 +79,8 @@ const all = (root) => [root, ...root.children.flatMap(all)];
     const body = all(form).find((each) => each.tag === "textarea");
     if (step.body) body.value = JSON.stringify(step.body);
     await form.listeners.submit({ preventDefault() {} });
-    shown.push([box.children.length, all(form).find((each) => each.tag === "pre").textContent]);
+    const status = all(box).find((each) => each.className?.startsWith("status"))?.textContent ?? "";
+    shown.push([box.children.length, `${status}\n\n${all(box).find((each) => each.tag === "pre").textContent}`]);
   }
   console.log(JSON.stringify({ shown, sent, stored: [...storage] }));
 })();
