@@ -117,16 +117,11 @@ def _cpu_ms(page: Page) -> float:
     return float(listed["ProcessTime"]) * 1000
 
 
-def _filter(page: Page) -> None:
-    page.evaluate(FOCUS_FILTER)
-    page.keyboard.type("site")
-
-
 def _list(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
     """Page through the list, filter it and sort it."""
     acts: dict[str, Callable[[Page], object]] = {
         "paged": lambda page: page.evaluate(SCROLL, sizes.projects),
-        "filtered": _filter,
+        "filtered": _type_into_filter,
         "sorted": lambda page: page.evaluate(SORT),
     }
     longest: dict[str, list[Task]] = {name: [] for name in acts}
@@ -138,6 +133,11 @@ def _list(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
         title = f"console: longest task, {sizes.projects} projects {name}"
         yield Figure(f"{title}, CPU time", median([task.cpu_ms for task in tasks]), "ms", bar=TASK_BAR)
         yield Figure(f"{title}, duration", median([task.duration_ms for task in tasks]), "ms")
+
+
+def _type_into_filter(page: Page) -> None:
+    page.evaluate(FOCUS_FILTER)
+    page.keyboard.type("site")
 
 
 def _longest_task(chromium: Browser, page: Page, act: Callable[[Page], object]) -> Task:
