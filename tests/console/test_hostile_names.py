@@ -9,7 +9,7 @@ from tests.console.support import Console, Visit
 
 pytestmark = pytest.mark.xdist_group("console")
 
-MARKUP = "<img src=x onerror=alert(1)>"
+MARKUP = "<img src=names onerror=alert(1)>"
 TURNED = "\u202egnp.exe"  # reads "exe.png" where marks are obeyed
 NAME = f"{MARKUP} {TURNED}"
 

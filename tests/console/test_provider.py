@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bench.browser import chromium
 from playwright.sync_api import Browser, Page, expect
 from tests.accounts.identity.openid.provider import Provider, running_provider
-from tests.core.http.live_server import live_platform
+from tests.platform.running import running
 from tests.shared import SharedServers
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
 
 CLIENT = "moorage-basic"
 CONTINUE = "Continue with 127.0.0.1"
@@ -26,13 +24,15 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def url(provider: Provider, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[str]:
-    """The API and the console, whose provider wants a client secret."""
-    audience, secret = (CLIENT,), f"{CLIENT}-secret"
-    given: dict[str, Any] = {"oidc_audience": audience, "oidc_client_secret": secret}
-    folder = tmp_path_factory.mktemp("provider")
-    with live_platform(folder, sqlite_template, oidc_issuers=(provider.issuer,), **given) as platform:
-        yield platform.server.url
+def url(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A platform whose provider wants a client secret."""
+    env = {
+        "MOORAGE_OIDC_ISSUERS": provider.issuer,
+        "MOORAGE_OIDC_AUDIENCE": CLIENT,
+        "MOORAGE_OIDC_CLIENT_SECRET": f"{CLIENT}-secret",
+    }
+    with running(tmp_path_factory.mktemp("provider") / "data", env=env) as platform:
+        yield platform.url
 
 
 @pytest.fixture
