@@ -37,6 +37,7 @@ def test_a_token_is_shown_once(console: Console, visit: Visit) -> None:
     assert console.running.get("/v1/projects", token=shown)[0] == 401
 
 
+@pytest.mark.deep
 def test_of_a_long_list_only_the_rows_near_the_view_exist(console: Console, visit: Visit) -> None:
     for number in range(70):
         call(console, "POST", "/v1/api-tokens", {"name": f"crane {number:02}", "role": "viewer"})

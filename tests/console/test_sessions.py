@@ -58,6 +58,7 @@ def test_signing_out_in_one_tab_ends_the_other(visit: Visit) -> None:
     visit.problems.clear()  # Requests that were under way are refused.
 
 
+@pytest.mark.deep
 def test_tabs_work_in_organizations_of_their_own(console: Console, visit: Visit) -> None:
     call(console, "POST", "/v1/orgs", {"name": "Second harbor"})
     visit.open("/")
