@@ -93,6 +93,7 @@ export const home = {
 };
 
 export const projects = {
+  snippet: (url: string) => `moorage login ${url}\nmoorage deploy`,
   title: "Projects",
   create: "Create project",
   empty: "A project is a site or an app with its own address, built from a folder or a git repository.",

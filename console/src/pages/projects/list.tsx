@@ -7,6 +7,7 @@ import { refresh, useResource } from "../../api/resource";
 import { PageHead } from "../../frame/page";
 import { hostOf } from "../../lib/format";
 import { text } from "../../text";
+import { CodeBlock } from "../../ui/copy";
 import { Empty, Loaded } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Table, type Column } from "../../ui/table";
@@ -60,7 +61,7 @@ export default function Projects() {
       <Loaded of={first}>
         {() =>
           rows.length === 0 ? (
-            <Empty icon={<Boxes size={20} />} action={create}>
+            <Empty icon={<Boxes size={20} />} action={create} snippet={<CodeBlock code={text.projects.snippet(location.origin)} label={text.projects.create} />}>
               {text.projects.empty}
             </Empty>
           ) : (

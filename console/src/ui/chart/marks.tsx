@@ -11,11 +11,11 @@ export interface PlacedMark extends Mark {
   left: number; // pixels in the box of the chart
 }
 
-/** Return the marks inside of the plot, from left to right. */
+/** Return the marks of the plot, from left to right. The last point begins a period: what happened in it stands at the edge. */
 export function place(marks: Mark[], toPixels: (at: number) => number, left: number, width: number): PlacedMark[] {
   return marks
-    .map((mark) => ({ ...mark, left: left + toPixels(mark.at) }))
-    .filter((mark) => mark.left >= left && mark.left <= left + width)
+    .map((mark) => ({ ...mark, left: left + Math.min(width, toPixels(mark.at)) }))
+    .filter((mark) => mark.left >= left)
     .sort((one, other) => one.left - other.left);
 }
 

@@ -1,4 +1,4 @@
-"""Renders the public status page as plain HTML and SVG, without scripts, and as a feed."""
+"""Renders the public status page as HTML and SVG that need no script, and as a feed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ CACHE_MS = 15 * SECOND_MS  # During an outage many visitors load the same page; 
 MAX_CACHED_PAGES = 256
 MAX_PAST = 30  # incidents on the page
 BAR, GAP, HEIGHT = 8, 2, 34
+# Replaces the content every minute; without scripts the page stays as it was loaded. A reload of the whole page would
+# take the focus and the place of people who use a screen reader.
+UPDATE = """setInterval(async () => {
+  if (document.hidden) return;
+  const response = await fetch(location.href).catch(() => null);
+  if (!response || !response.ok) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const [current, next] = [document, page].map((each) => each.querySelector("main"));
+  if (next) current.replaceChildren(...next.childNodes);
+}, 60000);"""
 # Symbols of a state, as in the console.
 _MARKS = {
     "up": '<circle cx="6" cy="6" r="4.5" fill="currentColor"/>',
@@ -62,7 +72,7 @@ def _answered(status: Status, path: str, slug: str) -> Answer:
         answer = Answer(200, feed.render(status, PATH + slug).encode(), [(b"content-type", feed.CONTENT_TYPE)])
     else:
         sheet = style.sheet("moorage.products.monitors.status_page", "page.css")
-        answer = style.answer(render(status, PATH + slug, sheet), sheet)
+        answer = style.answer(render(status, PATH + slug, sheet), sheet, UPDATE)
     answer.headers.append((b"cache-control", b"public, max-age=15"))
     return answer
 
@@ -74,9 +84,9 @@ def render(status: Status, path: str, sheet: str) -> str:
     lines = "\n".join(_line(each) for each in status.lines)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name} status</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="60">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="alternate" type="application/atom+xml" title="{name} status" href="{path}{FEED}">
-<style>{sheet}</style></head><body>
+<style>{sheet}</style></head><body><main>
 <header><h1>{name} status</h1><a class="button plain" href="{path}{FEED}">Subscribe by feed</a></header>
 <p class="all {kind}">{_mark(kind)}<span role="status">{headline}</span></p>
 {_issues(status.issues)}<h2>The last {DAYS} days</h2>
@@ -84,8 +94,8 @@ def render(status: Status, path: str, sheet: str) -> str:
 {lines}
 </ul>
 {_past(status.episodes)}
-<footer>As of {_time(status.at)} UTC. This page loads again every minute.</footer>
-</body></html>
+<footer>As of {_time(status.at)} UTC.</footer>
+</main><script>{UPDATE}</script></body></html>
 """
 
 
