@@ -10,9 +10,10 @@ import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { ApiCall } from "../../ui/apicall";
 import { Card } from "../../ui/feedback";
-import { Choices, Field, Form, SelectField, SwitchField, TextField, useForm, type FormState, type Option } from "../../ui/form";
+import { Choices, Form, SelectField, SwitchField, TextField, useForm, type FormState, type Option } from "../../ui/form";
 import { CronField } from "../cron/helper";
 import { filled, Variables, type Variable } from "../functions/variables";
+import { RepositoryField } from "../repositories/field";
 import { keepBuild } from "./builds";
 
 const t = text.jobs;
@@ -132,24 +133,18 @@ function FromImage<T>({ form }: Part<T>) {
 }
 
 function FromRepository<T>({ form }: Part<T>) {
-  const { language, repositoryName } = form.values.value;
-  const repositories = useResource("/v1/repositories", {});
-  const set = (name: string) => {
-    form.set("repositoryName", name);
-    const known = repositories.data?.find((each) => each.name === name);
-    if (known) form.set("branch", known.defaultBranch);
-  };
+  const { language } = form.values.value;
   return (
     <>
       <div class="fields">
-        <Field label={t.repository} hint={t.repositoryHint} problem={form.problem("repositoryName")}>
-          {(ids) => (
-            <>
-              <input {...ids} class="input" list="repositories" value={repositoryName} placeholder="acme/report" autocomplete="off" spellcheck={false} onInput={(event) => set(event.currentTarget.value)} />
-              <datalist id="repositories">{repositories.data?.map((each) => <option key={each.name} value={each.name} />)}</datalist>
-            </>
-          )}
-        </Field>
+        <RepositoryField
+          label={t.repository}
+          hint={t.repositoryHint}
+          placeholder="acme/report"
+          value={form.values.value.repositoryName}
+          problem={form.problem("repositoryName")}
+          onChange={(name, branch) => (form.set("repositoryName", name), branch && form.set("branch", branch))}
+        />
         <TextField form={form} name="branch" label={t.branch} />
         <SelectField form={form} name="language" label={t.language} options={LANGUAGES} />
         <TextField form={form} name="command" label={t.command} hint={t.commandHint} placeholder="python report.py" isCode isOptional />

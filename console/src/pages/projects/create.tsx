@@ -12,6 +12,7 @@ import { ApiCall } from "../../ui/apicall";
 import { Card } from "../../ui/feedback";
 import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
 import { DropSite } from "../home/drop";
+import { RepositoryField } from "../repositories/field";
 
 export default function CreateProject() {
   const { query } = useLocation();
@@ -85,7 +86,14 @@ function FromRepository() {
       <Form form={form} submit={t.submit} why={whyNot("member")}>
         <TextField form={form} name="name" label={text.common.name} hint={hint} clean={(given) => given.toLowerCase()} isFocused />
         <div class="fields">
-          <TextField form={form} name="repositoryName" label={t.repository} hint={t.repositoryHint} placeholder="acme/shop" />
+          <RepositoryField
+            label={t.repository}
+            hint={t.repositoryHint}
+            placeholder="acme/shop"
+            value={form.values.value.repositoryName}
+            problem={form.problem("repositoryName")}
+            onChange={(name, branch) => (form.set("repositoryName", name), branch && form.set("branch", branch))}
+          />
           <TextField form={form} name="branch" label={t.branch} />
         </div>
         <Choices
