@@ -57,6 +57,7 @@ async def test_a_cronjob_that_is_built_has_these_defaults(team: Team, clock: Man
         "dockerBuildContextDir": "./",
         "dockerfilePath": "./Dockerfile",
         "dockerBuildArgs": None,
+        "dockerBuildTarget": None,
         "status": "deploying",
         "isActive": True,
         "env": [],

@@ -21,7 +21,7 @@ DETAIL = {
     "runtime", "region", "baseDir", "buildDir", "buildCmd", "startCmd", "healthCheckPath", "dockerFilePath", "tier",
     "disk", "autoScaling", "enableAnalytics", "autoDeploy", "env", "totalDeployments", "successDeployments",
     "failedDeployments", "latestDeployment", "createdAt", "updatedAt", "prPreview", "entryPoint",
-    "dockerBuildContextDir", "deployGuard",
+    "dockerBuildContextDir", "dockerBuildArgs", "dockerBuildTarget", "deployGuard",
 }  # fmt: skip
 
 

@@ -208,12 +208,13 @@ class CronjobDetail(Output, frozen=True):
         copied = (
             "id", "name", "repository_name", "branch", "is_public", "auto_deploy", "base_dir", "language", "build_cmd",
             "start_cmd", "command", "region", "cron_schedule", "instance_type", "image_source", "public_image",
-            "docker_build_context_dir", "docker_build_target", "dockerfile_path", "status", "is_active",
+            "docker_build_context_dir", "dockerfile_path", "status", "is_active",
         )  # fmt: skip
         return cls(
             **{name: getattr(cronjob, name) for name in copied},
             organization_id=str(cronjob.org_id),
-            docker_build_args=read_args(cronjob.docker_build_args) if cronjob.docker_build_args else None,
+            docker_build_args=(read_args(cronjob.docker_build_args) or None) if cronjob.docker_build_args else None,
+            docker_build_target=cronjob.docker_build_target or None,
             env=read_env(cronjob.env),
             run_stats=RunStats.of(cronjob, next_run_at),
             created_at=to_wire(cronjob.created_at),

@@ -389,8 +389,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             "id", "name", "slug", "branch", "repository_name", "enabled", "is_public", "language", "runtime", "region",
             "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path", "docker_file_path", "disk",
             "enable_analytics", "auto_deploy", "total_deployments", "success_deployments", "failed_deployments",
-            "pr_preview", "entry_point", "docker_build_context_dir", "docker_build_target", "deploy_guard",
-            "public_image",
+            "pr_preview", "entry_point", "docker_build_context_dir", "deploy_guard", "public_image",
         )  # fmt: skip
         return cls(
             **{name: getattr(project, name) for name in same},
@@ -399,7 +398,8 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             tier=_tier(project.tier),
             auto_scaling=_read_scaling(project.auto_scaling) if project.auto_scaling else None,
             env=read_env(project.env),
-            docker_build_args=read_args(project.docker_build_args) if project.docker_build_args else None,
+            docker_build_args=(read_args(project.docker_build_args) or None) if project.docker_build_args else None,
+            docker_build_target=project.docker_build_target or None,
             latest_deployment=latest,
             created_at=to_wire(project.created_at),
             updated_at=to_wire(project.updated_at),
