@@ -47,7 +47,7 @@ def test_the_defaults_are_those_of_one_machine() -> None:
         ("ARTIFACTS_URL", "ftp://x", "MOORAGE_ARTIFACTS_URL: should start with s3://"),
         ("OIDC_ISSUERS", "http://example.com", "http://example.com should be https, or http on loopback"),
         ("TRUSTED_PROXIES", "nonsense", "MOORAGE_TRUSTED_PROXIES"),
-        ("REGISTRY_MIRRORS", "mirror", "REGISTRY_MIRRORS: 'mirror' should be like docker.io=mirror.example.com"),
+        ("REGISTRY_MIRRORS", "mirror", "MOORAGE_REGISTRY_MIRRORS: 'mirror' should be like docker.io="),
         ("MASTER_KEY", "abc", "MOORAGE_MASTER_KEY"),
         ("FUNCTIONS_DOMAIN", "https://fn.example.com", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
         ("FUNCTIONS_DOMAIN", "192.0.2.1", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
@@ -86,12 +86,6 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_issuers_need_an_audience(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadSettings, match="MOORAGE_OIDC_AUDIENCE"):
         read(monkeypatch, OIDC_ISSUERS="https://a.example")
-
-
-@pytest.mark.parametrize("issuers", ["", "https://a.example,https://b.example"])
-def test_a_client_secret_is_for_one_issuer(monkeypatch: pytest.MonkeyPatch, issuers: str) -> None:
-    with pytest.raises(BadSettings, match="MOORAGE_OIDC_CLIENT_SECRET"):
-        read(monkeypatch, OIDC_ISSUERS=issuers, OIDC_AUDIENCE="x", OIDC_CLIENT_SECRET="s")
 
 
 def test_secrets_mask_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
