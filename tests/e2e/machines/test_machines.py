@@ -142,7 +142,10 @@ def test_a_push_to_any_machine_arrives_where_the_repository_is(fleet: Fleet, wor
 def test_stateless_apps_of_a_killed_machine_answer_elsewhere(fleet: Fleet) -> None:
     with fleet.machine("one") as one:
         with fleet.machine("two") as two:
-            wait_until(lambda: ("two", "ready") in replicas(fleet, "shop"), MOVED_S)
+            wait_until(lambda: len(fleet.rows(ACTIVE)) == 2, MOVED_S)
+            run_command("machines", "drain", "one", "--data", str(one.running.data))
+            run_command("machines", "drain", "one", "--undo", "--data", str(one.running.data))
+            wait_until(lambda: replicas(fleet, "shop") == [("two", "ready")], MOVED_S)
             boot = two.boot("shop")
             wait_until(lambda: one.boot("shop") == boot, MOVED_S)
 
