@@ -33,6 +33,7 @@ UNREACHED: dict[str, str] = {
     "exchange_code": "needs an identity provider; tests/accounts/identity/openid has one",
     "retry_job": "no job of the run fails; tests/accounts/operator makes some that do",
     "discard_job": "no job of the run fails; tests/accounts/operator makes some that do",
+    "remove_machine": "no machine of the run is gone; tests/e2e/machines removes one",
 }
 DOCUMENT = openapi_document()
 OPERATIONS = Operations("", DOCUMENT)
