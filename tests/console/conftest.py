@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from bench.apps_platform import end_all
 from bench.browser import chromium
 from tests.console.support import Console, Visit
 from tests.platform.running import Running, running
 from tests.shared import SharedServers
 
 
+@contextlib.contextmanager
+def started(data: Path) -> Iterator[Running]:
+    """A platform, whose apps and databases end with it: they outlive a platform by design."""
+    try:
+        with running(data, env={"MOORAGE_RATE_LIMIT": "1000000"}) as platform:
+            yield platform
+    finally:
+        for kept in ("shims", "databases", "cronjobs"):
+            end_all(data, kept)
+
+
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Console:
     """The console of a running platform; tests use names of their own."""
-    platform: Running = shared.get(
-        "console",
-        lambda: running(tmp_path_factory.mktemp("console") / "data", env={"MOORAGE_RATE_LIMIT": "1000000"}),
-    )
+    platform: Running = shared.get("console", lambda: started(tmp_path_factory.mktemp("console") / "data"))
     return Console(platform, shared.get("chromium", chromium))
 
 
