@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.e2e.apps_support import Apps, eventually, started_apps
+from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
@@ -37,6 +37,17 @@ USER sailor
 STOPSIGNAL SIGINT
 HEALTHCHECK --interval=1s --timeout=20s CMD test -f /srv/release.txt
 CMD ["python3", "main.py"]
+"""
+REACH = """
+import os
+def can(path):
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path, 'rb').read(1)
+    except OSError:
+        return False
+    return True
+paths = [DATA, '/home', '/proc/1/environ', '/proc/1/root/srv', '/proc/kcore', '/sys/kernel']
+answer = [path for path in paths if can(path)]
 """
 CRONJOB = """
 FROM {base}
@@ -100,8 +111,8 @@ class Fleet:
         self.work.commit(release, release_txt=release)
         return self.apps.push(self.work, f"acme/{self.name}")
 
-    def run(self, code: str) -> Any:
-        return self.apps.run(self.name, code.replace("PORT", "8123"))
+    def serves(self, release: str) -> bool:
+        return bool(self.apps.ask(self.name, "GET", "/").json[0].strip() == release)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +142,7 @@ def test_its_volume_lasts_and_its_root_does_not(fleet: Fleet) -> None:
     assert fleet.apps.ask("ship", "POST", "/", code).json == 1
 
     fleet.push("two")
-    wait_until(lambda: fleet.apps.ask("ship", "GET", "/").json[0].strip() == "two", BUILT_S)
+    wait_until(lambda: fleet.serves("two"), BUILT_S)
 
     seen = "import os; answer = [os.path.exists('/data/kept'), os.path.exists('/srv/kept/here')]"
     assert fleet.apps.ask("ship", "POST", "/", seen).json == [True, False]
@@ -146,17 +157,7 @@ def test_a_command_runs_in_the_image(fleet: Fleet) -> None:
 
 @pytest.mark.boundary("code-to-host", "An app of an image reads and changes nothing of the platform or the machine.")
 def test_nothing_of_the_platform_is_in_reach(fleet: Fleet) -> None:
-    code = f"""
-import os
-def can(path):
-    try:
-        os.listdir(path) if os.path.isdir(path) else open(path, 'rb').read(1)
-    except OSError:
-        return False
-    return True
-paths = [{str(fleet.apps.running.data)!r}, '/home', '/proc/1/environ', '/proc/1/root/srv', '/proc/kcore', '/sys/kernel']
-answer = [path for path in paths if can(path)]
-"""
+    code = REACH.replace("DATA", repr(str(fleet.apps.running.data)))
 
     assert fleet.apps.ask("ship", "POST", "/", code).json == []
 
@@ -187,9 +188,8 @@ def test_redeploys_under_load_fail_no_request(fleet: Fleet) -> None:
 
     with visitors.visiting():
         for number in range(int(os.environ.get("IMAGE_REDEPLOYS", "20"))):
-            text = f"load-{number}"
-            fleet.push(text)
-            eventually(lambda: fleet.apps.ask("ship", "GET", "/").json[0].strip(), text.__eq__, BUILT_S)
+            fleet.push(f"load-{number}")
+            wait_until(partial(fleet.serves, f"load-{number}"), BUILT_S)
 
     assert visitors.failed == []
     assert visitors.answered > 100
