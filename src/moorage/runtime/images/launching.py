@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from moorage.runtime.images.manifests import DEFAULT_SHELL, ImageConfig
 from moorage.runtime.images.store import Image
 from moorage.runtime.sandbox.rootfs.spec import PATH
 
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SHELL_CHARACTERS = frozenset("$&|;<>`()*?~\n")
 
 
@@ -43,12 +45,12 @@ def launch(image: Image, command: str, env: Mapping[str, str], first_id: int) ->
 def argv_of(config: ImageConfig, command: str) -> list[str]:
     """Return the entry point with a command, or with the image's own one.
 
-    A command that uses the shell, for example a variable, is passed to the shell of the image. Others are split into
-    words, because small images have no shell.
+    Without an entry point, a command with unquoted characters of the shell is passed to the shell of the image. Others
+    are split into words, because small images have no shell.
     """
     words = list(config.cmd)
     if command.strip():
-        if _SHELL_CHARACTERS.intersection(command):
+        if not config.entrypoint and _SHELL_CHARACTERS.intersection(_QUOTED.sub("", command)):
             words = [*(config.shell or DEFAULT_SHELL), command]
         else:
             try:
@@ -57,7 +59,7 @@ def argv_of(config: ImageConfig, command: str) -> list[str]:
                 raise NoCommand(f"its command cannot be read: {str(error).lower()}") from None
     argv = [*config.entrypoint, *words]
     if not argv:
-        raise NoCommand("the image names no program to run: set a command")
+        raise NoCommand("the image names no program to run: set `command`, or `startCmd` of an app")
     return argv
 
 
