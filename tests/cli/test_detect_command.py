@@ -23,7 +23,8 @@ def test_a_plan_is_printed_with_its_reasons(tmp_path: Path) -> None:
         "port:     the variable PORT",
         "health:   GET /, below 500",
     ]
-    assert "the Dockerfile is not used: the project is built from its sources" in lines
+    note = "the Dockerfile is not used: the project is built from its sources (language docker builds it)"
+    assert note in lines
     assert "row:      Nuxt" in lines
     assert "because:  nuxt in package.json" in lines
     assert "also:     Node.js site (package.json, script `build` of package.json), later in the table" in lines

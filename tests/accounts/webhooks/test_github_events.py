@@ -98,7 +98,9 @@ async def test_two_events_of_one_repository_are_never_at_work_at_once(api: Clien
         await send_github(api, {"repository": repository}, delivery=delivery)
 
     claimed = await db.write(
-        lambda tx: tx.all(CLAIM, lane=Lane.INTERACTIVE, now=tx.now, until=tx.now + 1000, lease="a worker", most=10)
+        lambda tx: tx.all(
+            CLAIM, machine_id=0, lane=Lane.INTERACTIVE, now=tx.now, until=tx.now + 1000, lease="a worker", most=10
+        )
     )
 
     handled = sorted(msgspec.json.decode(job.payload, type=HandleWebhookEvent).event_id for job in claimed)

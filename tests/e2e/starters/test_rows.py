@@ -16,6 +16,7 @@ from moorage.runtime.builds.detection.table import ROWS
 NOT_DEPLOYED: dict[str, str] = {
     "Analog": "its starter was not run to an end: Angular takes many minutes to install and build on two cores",
     "Analog (static)": "as Analog",
+    "Dockerfile": "its base image comes from a registry of the tests: tests/e2e/test_dockerfiles_live.py deploys it",
     "KeystoneJS": "Prisma downloads its engines from a host that the machine of the tests does not reach",
     "Nuxt 2": "its starter was not run to an end",
     "Nx": "it has no starter yet: its packages take minutes to install",
