@@ -182,7 +182,7 @@ def test_an_operator_sees_the_platform(visit: Visit) -> None:
 
 
 def test_a_viewer_sees_no_operator_page_and_creates_nothing(console: Console, visit: Visit) -> None:
-    headers = {"Authorization": f"Bearer {console.running.session()}"}
+    headers = {"Authorization": f"Bearer {console.running.token()}"}
     status, made = console.running.call(
         "POST", "/v1/api-tokens", headers=headers, json_body={"name": "viewer", "role": "viewer"}
     )
