@@ -1,4 +1,4 @@
-"""An upgrade from the version before the new layout: apps, databases and cronjob runs go on through it."""
+"""An upgrade from the version before machines and images: apps, databases and cronjob runs go on through it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.products.repositories.support import Checkout
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("upgrade")]
 
 ROOT = Path(__file__).parents[2]
-BEFORE = "2cb4cda9949f5aa304ba6215deabc34214064f5a"
+# The last version without owners of replicas. It runs with the libraries of this version.
+BEFORE = "e604350ed012deed404043cb8bd6b346f8c55506"
 ENV = {"MOORAGE_RATE_LIMIT": "1000000", "MOORAGE_CODEHOST_URL": "http://127.0.0.1:9", "MOORAGE_FUNCTION_POOL": "0"}
 # Answers with a value that each start makes anew, so that a restart shows.
 APP = """
@@ -101,7 +102,7 @@ def test_apps_databases_and_runs_of_the_version_before_go_on(folder: Path, old_s
         run = str(owner.call("POST", "/v1/cronjobs/nightly/trigger")["executionUuid"])
         wait_until(lambda: "begins" in logs(owner, run), 60)
         answer, before = owner.text("ferry"), shims(data)
-        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in before.values()]
+        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in before.values()]
 
     with running(data, ports=ports, env=ENV) as new:
         owner = Databases(new, new.session())
@@ -112,7 +113,7 @@ def test_apps_databases_and_runs_of_the_version_before_go_on(folder: Path, old_s
         redeployed = owner.live(owner.deploy("ferry"))
         again = owner.text("ferry")
 
-    assert [b"\0moorage.shim\0" in command for command in commands] == [True] * 3  # It was the old version.
+    assert [bytes(old_source) in each for each in environments] == [True] * 3  # It was the old version.
     assert after == before
     assert adopted == answer
     assert rows == [1]
