@@ -79,7 +79,7 @@ def main() -> int:
     for variable in [name for name in os.environ if name.startswith("MOORAGE_")]:
         del os.environ[variable]  # The settings of whoever runs this are not what is measured.
     # In the current folder, not in /tmp: that is often a memory file system, on which durability costs nothing.
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd(), ignore_cleanup_errors=True) as folder:
         print(f"machine: {machine.describe(Path(folder))}", flush=True)
         if machine.filesystem_of(Path(folder)) in machine.IN_MEMORY:
             print("bench: this folder is not on a disk; run it from one that is", file=sys.stderr)
