@@ -8,7 +8,8 @@ from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from tests.cli.importing.import_cases import BROKEN, CASES, Case
+from tests.cli.importing.import_case import Case
+from tests.cli.importing.import_cases import BROKEN, CASES
 from tests.command import moorage
 from tests.runtime.builds.build_support import write_files
 
