@@ -29,25 +29,11 @@ def _detect(
     reason if the folder cannot be deployed.
     """
     from moorage.runtime.builds.detection import detect
-    from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest
+    from moorage.runtime.builds.ports import BuildFailed, request_of_folder
 
     if not folder.is_dir():
         fail(f"{folder} is not a folder")
-    request = BuildRequest(
-        cache="",
-        source=folder.resolve(),
-        wanted=kind,
-        language="auto",
-        base_dir=base_dir,
-        build_dir=DEFAULT_DIR,
-        build_cmd=DEFAULT_CMD,
-        start_cmd=start_cmd,
-        entry_point="",
-        is_default_build=True,
-        env={},
-        use_caches=False,
-        health_path="",
-    )
+    request = request_of_folder(folder, wanted=kind, base_dir=base_dir, start_cmd=start_cmd)
     try:
         base = detect.open_base(request)
         decision = detect.decide(request, base)

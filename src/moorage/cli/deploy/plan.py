@@ -9,7 +9,7 @@ from typing import Literal
 
 from moorage.cli.deploy.snapshot import is_repository
 from moorage.runtime.builds.detection import detect
-from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest
+from moorage.runtime.builds.ports import BuildFailed, request_of_folder
 
 Way = Literal["zip", "git", "function"]
 
@@ -44,21 +44,7 @@ def make(
         raise NotDeployable(f"{folder} is not a folder")
     if kind == "auto" and (runtime := _function_runtime(folder)):
         return FolderPlan(folder, "function", "function", (f"detected: {runtime} function",), runtime)
-    request = BuildRequest(
-        cache="",
-        source=folder.resolve(),
-        wanted=kind,
-        language="auto",
-        base_dir=base_dir,
-        build_dir=DEFAULT_DIR,
-        build_cmd=DEFAULT_CMD,
-        start_cmd=start_cmd,
-        entry_point="",
-        is_default_build=True,
-        env={},
-        use_caches=False,
-        health_path="",
-    )
+    request = request_of_folder(folder, wanted=kind, base_dir=base_dir, start_cmd=start_cmd)
     try:
         base = detect.open_base(request)
         plan = detect.decide(request, base).plan

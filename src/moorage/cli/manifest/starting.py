@@ -67,24 +67,10 @@ def save(folder: Path, draft: Draft, *, is_quiet: bool = False) -> None:
 def detected(folder: Path, name: str | None) -> Draft:
     """Return the settings of a folder: its name, and as comments what a deployment would find out."""
     from moorage.runtime.builds.detection import detect
-    from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest
+    from moorage.runtime.builds.ports import BuildFailed, request_of_folder
 
     draft = Draft({"name": name or writing.project_name(folder.resolve().name)})
-    request = BuildRequest(
-        cache="",
-        source=folder.resolve(),
-        wanted="auto",
-        language="auto",
-        base_dir="./",
-        build_dir=DEFAULT_DIR,
-        build_cmd=DEFAULT_CMD,
-        start_cmd="",
-        entry_point="",
-        is_default_build=True,
-        env={},
-        use_caches=False,
-        health_path="",
-    )
+    request = request_of_folder(folder)
     try:
         plan = detect.decide(request, detect.open_base(request)).plan
     except BuildFailed as error:

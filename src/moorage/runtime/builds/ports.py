@@ -13,6 +13,7 @@ from moorage.core.kit.decoding import decoder_of
 
 Stream = Literal["stdout", "stderr", "system"]
 Kind = Literal["static", "container"]
+Wanted = Literal["static", "container", "auto"]
 
 DEFAULT_CMD = "npm run build"
 DEFAULT_DIR = "dist"
@@ -55,7 +56,7 @@ class ImageSettings:
 class BuildRequest:
     cache: str  # name of the cache folder: one per owner, and another one for code without secrets
     source: Path  # checked-out repository; the builder may write into it
-    wanted: Literal["static", "container", "auto"]
+    wanted: Wanted
     language: str  # "auto", "nodejs", "python", "go" or "docker"
     base_dir: str
     build_dir: str
@@ -67,6 +68,27 @@ class BuildRequest:
     use_caches: bool
     health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
     image: ImageSettings = field(default_factory=ImageSettings)
+
+
+def request_of_folder(
+    folder: Path, *, wanted: Wanted = "auto", base_dir: str = "./", start_cmd: str = ""
+) -> BuildRequest:
+    """Return the request for a folder with default settings, to detect its kind without a build."""
+    return BuildRequest(
+        cache="",
+        source=folder.resolve(),
+        wanted=wanted,
+        language="auto",
+        base_dir=base_dir,
+        build_dir=DEFAULT_DIR,
+        build_cmd=DEFAULT_CMD,
+        start_cmd=start_cmd,
+        entry_point="",
+        is_default_build=True,
+        env={},
+        use_caches=False,
+        health_path="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
