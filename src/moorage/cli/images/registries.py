@@ -43,7 +43,7 @@ def add_registry(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Store the credentials of a registry, or replace those that it has.
+    """Store the credentials of a registry, or replace the stored ones.
 
     The password or access token is read from a prompt, or from standard input.
 

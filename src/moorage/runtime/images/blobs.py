@@ -39,7 +39,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 class ImageBlobs:
-    """Blobs of images of all organizations; each reads only those that it has a reference to."""
+    """Blobs of images of all organizations; an organization reads only blobs that it has a reference to."""
 
     def __init__(self, db: Database, artifacts: ArtifactStore) -> None:
         self._db = db

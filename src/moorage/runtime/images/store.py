@@ -162,7 +162,7 @@ class Images:
         if self._blobs is None or not await self._blobs.has(org_id, digest):
             raise PullFailed(f"the image {digest[:80]} is not stored here")
         origin = f"organization {org_id}"
-        # A release that runs already must start again, whatever images the organization has used since.
+        # A running release must be able to start again, even if the organization is over its budget of images.
         known = await asyncio.to_thread(self._use_stored, digest, org_id, origin, is_bounded=False)
         if known is not None:
             return known

@@ -182,7 +182,7 @@ def _down_ids(monitors: list[Monitor], states: dict[int, State]) -> list[int]:
 
 
 def _issues(tx: Tx, org_id: int, monitors: list[Monitor], down: list[int]) -> tuple[OngoingIssue, ...]:
-    """Return each monitor that is down, then the open incidents of those that are up."""
+    """Return each monitor that is down, then the open incidents of monitors that are up."""
     names = {each.id: each.name for each in monitors}
     issues = [OngoingIssue(names[each], "is down", tx.one(_DOWN_SINCE, org_id=org_id, id=each)) for each in down]
     for row in tx.all(_OPEN_INCIDENTS, org_id=org_id):

@@ -79,7 +79,7 @@ class Bases:
         return self._roots[base.digest]
 
     async def store(self, base: Base) -> list[Layer]:
-        """Return the layers of an image; those that the organization has not stored yet are downloaded."""
+        """Return the layers of an image; layers that the organization has not stored yet are downloaded."""
         known = _diff_ids(base)
         found: list[Layer] = []
         for number, layer in enumerate(base.manifest.layers):

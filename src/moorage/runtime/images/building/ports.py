@@ -15,7 +15,7 @@ Output = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 
 class StepFailed(DockerfileError):
-    """A RUN instruction failed; `output` is the end of what it printed."""
+    """A RUN instruction failed; `output` is the end of its output."""
 
     def __init__(self, line: int, what: str, finished: Finished, output: str) -> None:
         super().__init__(line, f"{what} failed")

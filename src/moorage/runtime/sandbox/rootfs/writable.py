@@ -1,9 +1,9 @@
 """Builds the writable root of an image and makes it this process's root.
 
 The root is an overlay mount of the image's folders and a folder of changes. Two small folders of the sandbox are layers
-too: the top one has the mount points of /dev, /proc and files of /etc, the lowest one those that the image may lack.
-So nothing of the sandbox itself becomes part of the changes. As root, id-mapped mounts show the ids of the image as
-those of the workload's range; the kernel can do this below an overlay mount since Linux 5.19.
+too: the top one has the mount points of /dev, /proc and files of /etc, the lowest one folders that the image may
+lack. So nothing of the sandbox itself becomes part of the changes. As root, id-mapped mounts show the ids of the image
+as ids of the workload's range; the kernel can do this below an overlay mount since Linux 5.19.
 """
 
 from __future__ import annotations

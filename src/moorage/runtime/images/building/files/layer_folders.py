@@ -32,7 +32,7 @@ class LayerFolders:
 
     @contextlib.contextmanager
     def new(self) -> Iterator[Path]:
-        """Yield a folder for a layer in progress; what was not published is removed."""
+        """Yield a folder for a layer in progress; a folder that is not published is removed."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = self.root / f".new-{os.getpid()}-{secrets.token_hex(6)}"
         folder.mkdir(mode=0o700)
