@@ -18,7 +18,7 @@ from requirements.installer.pip import Pip
 from requirements.installer.progress import Finished, Step
 from tests.architecture.source import ROOT
 
-from moorage.runtime.builds import toolchain_downloads
+from moorage.runtime.builds.toolchain import toolchain_downloads
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 ADVISORY: dict[str, Any] = {

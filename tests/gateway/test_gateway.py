@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.gateway.support import exchange, fetch, make_release, make_settings, running_caddy, running_edge
 
-from moorage.core.kit.process import bind_unix_socket
+from moorage.core.kit.processes.process import bind_unix_socket
 from moorage.gateway import caddy, sites
 from moorage.settings import BadSettings, Settings
 

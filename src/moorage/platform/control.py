@@ -20,7 +20,7 @@ from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.http.server import Server, listen, make_server, tune_garbage_collector
 from moorage.core.jobs import Lane
-from moorage.core.kit.process import raise_open_files_limit
+from moorage.core.kit.processes.process import raise_open_files_limit
 from moorage.core.product import Duties, Reconciled
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry, logs, metrics

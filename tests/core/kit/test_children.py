@@ -11,7 +11,7 @@ from subprocess import PIPE
 
 import pytest
 
-from moorage.core.kit import children
+from moorage.core.kit.processes import children
 
 pytestmark = pytest.mark.anyio
 

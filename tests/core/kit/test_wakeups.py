@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.core.kit.wakeups import WakeupReceiver, WakeupSender
+from moorage.core.kit.processes.wakeups import WakeupReceiver, WakeupSender
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from moorage.accounts.identity.roles import Role
 from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import ManualClock
-from moorage.products.apps.logs import log_files
-from moorage.products.apps.logs.log_files import AppLogs, LogLine
-from moorage.runtime.shim.logs.logfile import LogFile
+from moorage.runtime.logs import reader as log_files
+from moorage.runtime.logs.logfile import LogFile
+from moorage.runtime.logs.reader import AppLogs, LogLine
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.runtime.builds.build_support import write_files
 
-from moorage.runtime.builds import finish
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout
 from moorage.runtime.builds.ports import Plan
+from moorage.runtime.builds.python import finish
 
 LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
 DJANGO = Plan("container", "python", "Django", install="pip install -r requirements.txt")

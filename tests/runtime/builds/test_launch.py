@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.runtime.builds.build_support import Log, make_app_request, write_files
 
-from moorage.runtime.builds import tools
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.launch import Launch, launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.toolchain import tools
 from moorage.runtime.workers.runtimes import installed, resolve
 from moorage.settings import Settings
 

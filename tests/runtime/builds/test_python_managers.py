@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from tests.runtime.builds.build_support import make_app_request, write_files
 
-from moorage.runtime.builds import install, python_install
+from moorage.runtime.builds import install
 from moorage.runtime.builds.detection import detect, poetry, python_managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.builds.python import install as python_install
 
 LAYOUT = Layout(
     base="/work", cache="/cache", tmp="/tmp", bin="/bin", node="/node", python="/python3", pip="/pip", uv="/uv"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.runtime.builds.build_support import write_files
 
-from moorage.runtime.builds import toolchain_downloads, toolchains
 from moorage.runtime.builds.detection.python_versions import choose, find_wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.builds.toolchain import toolchain_downloads, toolchains
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 

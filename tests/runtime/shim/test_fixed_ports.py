@@ -9,7 +9,7 @@ from tests.ports import free_port
 from tests.runtime.engines.engine_support import LAB, Engine, Replica
 from tests.runtime.workers.invoker_support import until
 
-from moorage.runtime.shim import port_choice
+from moorage.runtime.engines import port_choice
 
 FIXED = LAB.replace('os.environ["HOST"], int(os.environ["PORT"])', "sys.argv[1], int(sys.argv[2])")
 # Listens on the ports that its arguments name, and serves on the last one.

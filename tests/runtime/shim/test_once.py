@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.engines.engine_support import Engine, Replica, lives
 from tests.runtime.workers.invoker_support import until
 
-from moorage.products.apps.logs.log_files import AppLogs
+from moorage.runtime.logs.reader import AppLogs
 
 SHELL = ["/bin/sh", "-c"]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core import disk
-from moorage.core.kit import children
 from moorage.core.kit.clock import MINUTE_MS, Clock
+from moorage.core.kit.processes import children
 from moorage.settings import Settings
 
 MAX_AGE_MS = 5 * MINUTE_MS

@@ -51,8 +51,8 @@ def install(
     already installed stays unchanged. Software that was tried and does not run on this machine is left out; name it to
     try it again.
     """
-    from moorage.runtime.builds import toolchain_downloads
     from moorage.runtime.builds.ports import BuildFailed
+    from moorage.runtime.builds.toolchain import toolchain_downloads
     from moorage.runtime.database_servers.ports import ServerFailed
     from moorage.runtime.database_servers.software.libraries import CannotRun
 

@@ -10,7 +10,6 @@ from functools import partial
 from moorage.core.db.store import Database
 from moorage.products.apps import health, probing, service
 from moorage.products.apps.health import HealthCheck
-from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.start_output import StartOutput
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
@@ -21,6 +20,7 @@ from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Wri
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.runtime.builds import diagnosis
+from moorage.runtime.logs.reader import AppLogs
 from moorage.settings import Settings
 
 READY_POLL_INTERVAL_S = 1.0

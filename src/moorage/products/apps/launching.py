@@ -35,6 +35,7 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Preview, Project
 from moorage.runtime.builds import launch as builds_launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.engines import port_choice
 from moorage.runtime.engines.ports import AppSpec, CannotStart
 from moorage.runtime.images import launching
 from moorage.runtime.images.references import PullFailed
@@ -43,7 +44,6 @@ from moorage.runtime.sandbox.network import setup
 from moorage.runtime.sandbox.rootfs import spec as rootfs
 from moorage.runtime.sandbox.runs import job as runs_job
 from moorage.runtime.sandbox.usage import quotas
-from moorage.runtime.shim import port_choice
 
 FIRST_UID = 500_000_000  # where the platform runs as root, each project's app runs as FIRST_UID + project id
 MAX_PIDS = 512

@@ -20,9 +20,9 @@ from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound
 from moorage.products.apps import service, tables
 from moorage.products.apps.launching import volumes_of
-from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
+from moorage.runtime.logs.reader import AppLogs
 from moorage.settings import Settings
 
 STOP_TIMEOUT_S = 90.0

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from moorage.core.worker.run import Handlers, Run
-from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.metrics import service as metrics
+from moorage.runtime.logs.reader import AppLogs
 
 KIND = "apps.trim"
 CRON = "23 * * * *"

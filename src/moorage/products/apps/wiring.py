@@ -24,7 +24,6 @@ from moorage.products.apps.deploying import AppDeployer
 from moorage.products.apps.exec import routes as exec_routes
 from moorage.products.apps.launching import Launcher
 from moorage.products.apps.logs import routes as log_routes
-from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.machines import placing
 from moorage.products.apps.metrics import routes as metric_routes
 from moorage.products.apps.metrics import service as metrics
@@ -37,6 +36,7 @@ from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.runtime.images.making import make_images
+from moorage.runtime.logs.reader import AppLogs
 from moorage.runtime.machines.links import Links
 from moorage.settings import Settings
 

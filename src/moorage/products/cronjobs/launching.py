@@ -30,8 +30,8 @@ from moorage.runtime.engines.ports import CannotStart, RunSpec
 from moorage.runtime.images import launching, references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Image, Images
+from moorage.runtime.logs.logfile import LogFile
 from moorage.runtime.sandbox.rootfs import spec as rootfs
-from moorage.runtime.shim.logs.logfile import LogFile
 
 FIRST_UID = 700_000_000  # As root, each cronjob runs as its own user: FIRST_UID plus its id.
 PIDS = 512

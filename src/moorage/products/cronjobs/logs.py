@@ -14,14 +14,14 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.events import Event
-from moorage.products.apps.logs.log_files import AppLogs
-from moorage.products.apps.logs.log_files import LogLine as StoredLine
 from moorage.products.cronjobs import tables
 from moorage.products.cronjobs.launching import folder_of
 from moorage.products.cronjobs.schemas import ExecutionLogs
 from moorage.products.cronjobs.states import EXECUTION
 from moorage.products.cronjobs.tables import Execution
 from moorage.products.projects.deployments.schemas import LogLine, StatusNow
+from moorage.runtime.logs.reader import AppLogs
+from moorage.runtime.logs.reader import LogLine as StoredLine
 
 FOLLOW_POLL_INTERVAL_S = 0.2
 MAX_LINES = 10**7  # more than fit into the 10 MB that are kept

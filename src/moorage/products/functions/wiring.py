@@ -10,7 +10,7 @@ from moorage.core import maintenance
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
-from moorage.core.kit.wakeups import WakeupReceiver
+from moorage.core.kit.processes.wakeups import WakeupReceiver
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers

@@ -20,8 +20,8 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import IO
 
-from moorage.core.kit import children
-from moorage.core.kit.children import Child
+from moorage.core.kit.processes import children
+from moorage.core.kit.processes.children import Child
 from moorage.products.repositories import priority
 
 MIN_GIT_VERSION = (2, 30)  # Private repositories of the code host need 2.31.

@@ -19,23 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import (
-    caches,
-    collect,
-    diagnosis,
-    environment,
-    finish,
-    install,
-    outputs,
-    python_install,
-    toolchains,
-    tools,
-)
+from moorage.runtime.builds import caches, collect, diagnosis, environment, install, outputs
 from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
+from moorage.runtime.builds.python import finish
+from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
+from moorage.runtime.builds.toolchain import toolchains, tools
 from moorage.runtime.images.building import threads
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.runtime.builds import tools
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.builds.toolchain import tools
 from moorage.runtime.sandbox.runs.job import WORK, Job
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime

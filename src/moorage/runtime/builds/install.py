@@ -6,12 +6,12 @@ import hashlib
 import json
 import re
 
-from moorage.runtime.builds import python_install
 from moorage.runtime.builds.detection import managers, python_managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.workspaces import install_folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import Plan
+from moorage.runtime.builds.python import install as python_install
 
 NODE_MODULES = "node_modules"
 # A package manager's complaint, the note for the log, and the arguments that install in spite of it. A lock file often

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from moorage.runtime.builds import environment, toolchain_downloads, tools
+from moorage.runtime.builds import environment
 from moorage.runtime.builds.detection import managers, python_apps, reading, scripts
 from moorage.runtime.builds.node import versions
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.toolchain import toolchain_downloads, tools
 from moorage.runtime.sandbox.runs.job import WORK
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime

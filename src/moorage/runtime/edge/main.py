@@ -20,8 +20,8 @@ from typing import NoReturn
 
 import uvloop
 
-from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
-from moorage.core.kit.wakeups import WakeupSender
+from moorage.core.kit.processes.process import bind_unix_socket, raise_open_files_limit, report_ready
+from moorage.core.kit.processes.wakeups import WakeupSender
 from moorage.core.net import function_hosts
 from moorage.core.net.proxies import networks
 from moorage.runtime.edge.calls.caps import Caps

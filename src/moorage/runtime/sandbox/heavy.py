@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from moorage.core.kit import children
-from moorage.core.kit.children import Child
+from moorage.core.kit.processes import children
+from moorage.core.kit.processes.children import Child
 from moorage.errors import Internal
 
 PROCESSES = 2  # so that a large upload of one organization does not block all others

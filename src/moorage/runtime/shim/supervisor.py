@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from moorage.core.net.own_networks import OwnNetworks
+from moorage.runtime.engines import port_choice
 from moorage.runtime.engines.ports import (
     AppSpec,
     CannotStart,
@@ -25,6 +26,7 @@ from moorage.runtime.engines.ports import (
     RunSpec,
     ServerSpec,
 )
+from moorage.runtime.logs.logfile import LogFile, Stream
 from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -35,10 +37,9 @@ from moorage.runtime.sandbox.network.resolver import Upstream
 from moorage.runtime.sandbox.network.supervisor import SharedResources
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.sandbox.usage import process_tree
-from moorage.runtime.shim import child, port_choice, ports, result_file
+from moorage.runtime.shim import child, ports, result_file
 from moorage.runtime.shim.backoff import Backoff
 from moorage.runtime.shim.health import HealthWatch
-from moorage.runtime.shim.logs.logfile import LogFile, Stream
 from moorage.runtime.shim.proxy.proxy import DatabaseProxy
 from moorage.runtime.shim.run import Run, RunExit, kill_orphans
 from moorage.runtime.shim.run_folder import RunFolder

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
+from moorage.core.kit.processes.process import bind_unix_socket, raise_open_files_limit, report_ready
 from moorage.runtime.sandbox import capabilities, root
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups

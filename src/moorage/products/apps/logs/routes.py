@@ -15,11 +15,11 @@ from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
 from moorage.core.kit.events import Event
-from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
 from moorage.products.apps.machines import placing
 from moorage.products.projects import service as projects
 from moorage.products.projects.tables import Project
+from moorage.runtime.logs.reader import AppLogs
 
 MAX_CONCURRENT_SEARCHES = 2  # A search may read 100 MB; many at once would slow down other requests.
 

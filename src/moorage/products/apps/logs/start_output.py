@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Container
 from typing import cast
 
-from moorage.products.apps.logs.log_files import POLL_INTERVAL_S, AppLogs, Cursor, LogLine
 from moorage.products.projects.deployments.logs import LogWriter, Stream
+from moorage.runtime.logs.reader import POLL_INTERVAL_S, AppLogs, Cursor, LogLine
 
 MAX_LINES = 200  # of a start, in the log of the deployment
 # Of the last attempt of a longer start that failed. A stack trace has its cause at its beginning or at its end.

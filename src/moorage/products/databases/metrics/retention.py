@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.databases.metrics import service as metrics
-from moorage.runtime.shim.logs import logfile
+from moorage.runtime.logs import logfile
 
 KIND = "databases.trim_metrics"
 CRON = "*/30 * * * *"

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
 from moorage.products.functions.records.spool import ensure_id
-from moorage.runtime.shim.logs import logfile
+from moorage.runtime.logs import logfile
 from moorage.settings import Settings
 
 MB = 2**20

@@ -31,7 +31,7 @@ from moorage.core.http.dispatch import AccessRequest
 from moorage.core.http.relay import Relay
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Route, Scope, declare
-from moorage.core.kit.children import Child
+from moorage.core.kit.processes.children import Child
 from moorage.core.kit.texts import size_text
 from moorage.core.machines import placement
 from moorage.core.machines import service as machines

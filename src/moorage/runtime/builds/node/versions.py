@@ -19,11 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import tools
 from moorage.runtime.builds.detection import node_versions
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.builds.toolchain import tools
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime

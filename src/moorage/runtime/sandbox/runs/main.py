@@ -56,7 +56,7 @@ from moorage.runtime.sandbox.runs.watch import (
 from moorage.runtime.sandbox.usage import process_tree
 
 if TYPE_CHECKING:
-    from moorage.core.kit.children import Child
+    from moorage.core.kit.processes.children import Child
 
 __all__ = [
     "NO_ROOM",
@@ -85,7 +85,7 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
     The program is killed if this is cancelled or the calling process exits. With `on_output`, output is passed on piece
     by piece with its stream, and `output` of the result stays empty.
     """
-    from moorage.core.kit import children  # Imported here: the runner process starts faster without asyncio.
+    from moorage.core.kit.processes import children  # Imported here: the runner process starts faster without asyncio.
 
     argv = [sys.executable, "-m", "moorage.runtime.sandbox.runs.main", FRAMED]
     process = await children.start(argv, env=network.environment(), stdin=subprocess.PIPE, stderr=None)

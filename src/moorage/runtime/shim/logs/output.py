@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from moorage.runtime.shim.logs.logfile import Stream
+from moorage.runtime.logs.logfile import Stream
 
 OutputHandler = Callable[[Stream, bytes], None]
 

@@ -14,7 +14,7 @@ from collections import Counter
 from ipaddress import ip_address
 from typing import Final, cast
 
-from moorage.core.kit.process import raise_open_files_limit
+from moorage.core.kit.processes.process import raise_open_files_limit
 from moorage.runtime.shim.proxy.wire import TOO_MANY, TOO_MANY_OF_ADDRESS, WIRES, Verdict, Wire
 
 FIRST_REQUEST_TIMEOUT_S = 5.0  # a client sends its first request within one round trip

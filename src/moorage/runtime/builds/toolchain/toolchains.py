@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.runtime.builds import toolchain_downloads
 from moorage.runtime.builds.detection import go, python_versions
 from moorage.runtime.builds.detection.python_versions import Wanted
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed, Plan
-from moorage.runtime.builds.toolchain_downloads import Say
+from moorage.runtime.builds.toolchain import toolchain_downloads
+from moorage.runtime.builds.toolchain.toolchain_downloads import Say
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 

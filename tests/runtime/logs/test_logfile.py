@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.runtime.shim.logs import logfile
-from moorage.runtime.shim.logs.logfile import LogFile
+from moorage.runtime.logs import logfile
+from moorage.runtime.logs.logfile import LogFile
 
 START = 1_767_225_600.0
 DAY_MS = 86_400_000

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from moorage.runtime.builds import python_install
 from moorage.runtime.builds.detection import python_apps
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.ports import Plan
-from moorage.runtime.builds.python_install import VENV
+from moorage.runtime.builds.python import install as python_install
+from moorage.runtime.builds.python.install import VENV
 
 NO_STATIC = "DISABLE_COLLECTSTATIC"  # the variable that other platforms use too
 # Shebang that installers write: with the path of Python, or for a long path a shell line that executes it.

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from moorage.core.kit.process import bind_unix_socket
+from moorage.core.kit.processes.process import bind_unix_socket
 
 MAX_MESSAGE_BYTES = 64
 

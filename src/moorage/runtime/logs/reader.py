@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moorage.core.kit import folders
-from moorage.runtime.shim.logs import logfile
+from moorage.runtime.logs import logfile
 
 POLL_INTERVAL_S = 0.2
 BATCH_PAUSE_S = 0.1  # between two batches of a follower that is behind, to leave CPU to other requests

@@ -1,0 +1,1 @@
+"""Versions of Python that are not on the machine."""

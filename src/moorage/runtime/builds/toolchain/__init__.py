@@ -1,0 +1,1 @@
+"""Compilers and interpreters of builds: which there are, and which are fetched."""

@@ -1,0 +1,1 @@
+"""Logs of workloads: their files, written by shims and read by the control process."""
