@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from tests import forked
 from tests.ports import free_port
 
 from moorage.accounts.identity.operators import commands as operator
@@ -37,7 +38,7 @@ def argv(*words: str | Path) -> list[str]:
 
 
 def moorage(*words: str | Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv(*words), capture_output=True, text=True, env=environment(**settings), timeout=120)
+    return forked.run([*map(str, words)], cwd=Path.cwd(), env=environment(**settings))
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.cli.terminal import Shown, run_in_terminal
 from tests.command import environment
 from tests.e2e.projects_support import Sites
@@ -29,15 +29,7 @@ class Shell:
         self, *words: str | Path, cwd: Path | None = None, stdin: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a pipe."""
-        return subprocess.run(
-            [sys.executable, "-m", "moorage.cli.main", *map(str, words)],
-            capture_output=True,
-            text=True,
-            input=stdin,
-            cwd=cwd or self.home,
-            env=self.env | env,
-            timeout=180,
-        )
+        return forked.run([*map(str, words)], cwd=cwd or self.home, env=self.env | env, stdin=stdin)
 
     def ok(self, *words: str | Path, cwd: Path | None = None, stdin: str = "", **env: str) -> str:
         """Run a command in a pipe that must succeed, and return its standard output."""
@@ -52,8 +44,7 @@ class Shell:
         self, *words: str | Path, keys: Mapping[str, str] | None = None, cwd: Path | None = None, **env: str
     ) -> Shown:
         """Run a command in a pseudo-terminal."""
-        argv = [sys.executable, "-m", "moorage.cli.main", *map(str, words)]
-        return run_in_terminal(argv, env=self.env | env, keys=keys, cwd=cwd or self.home)
+        return run_in_terminal([*map(str, words)], env=self.env | env, keys=keys, cwd=cwd or self.home)
 
     @property
     def signed_out(self) -> Shell:

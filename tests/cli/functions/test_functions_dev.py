@@ -235,7 +235,7 @@ def test_without_the_server_the_command_names_the_extra(tmp_path: Path) -> None:
 
 def test_on_a_terminal_errors_have_colours_and_ctrl_c_ends(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "python", "def main(params):\n    return (\n")
-    command = [sys.executable, "-m", "moorage.cli.main", "functions", "dev", str(folder), "--port", "0"]
+    command = ["functions", "dev", str(folder), "--port", "0"]
 
     shown = run_in_terminal(command, env=environment(), keys={"was never closed (main.py": "\x03"})
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests import forked
 from tests.accounts.identity.openid.provider import Provider, running_provider
 from tests.cli.terminal import Shown, run_in_terminal
 from tests.command import environment
@@ -33,16 +34,16 @@ class Machine:
 
     def login(self, user: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         given = self.env | {"BROWSER_USER": user} | env
-        argv = [sys.executable, "-m", "moorage.cli.main", "login", self.url, "--timeout", "40", *words]
-        return subprocess.run(argv, env=given, cwd=self.home, input="", capture_output=True, text=True, timeout=60)
+        return forked.run(["login", self.url, "--timeout", "40", *words], env=given, cwd=self.home)
 
     def run(self, *words: str) -> str:
-        argv = [sys.executable, "-m", "moorage.cli.main", *words]
-        return subprocess.run(argv, env=self.env, cwd=self.home, capture_output=True, text=True, check=True).stdout
+        done = forked.run(words, env=self.env, cwd=self.home)
+        assert done.returncode == 0, done
+        return done.stdout
 
     def terminal(self, user: str, *words: str, keys: dict[str, str] | None = None) -> Shown:
-        argv = [sys.executable, "-m", "moorage.cli.main", "login", self.url, "--timeout", "40", *words]
-        return run_in_terminal(argv, env=self.env | {"BROWSER_USER": user}, keys=keys, cwd=self.home, timeout_s=60)
+        argv = ["login", self.url, "--timeout", "40", *words]
+        return run_in_terminal(argv, env=self.env | {"BROWSER_USER": user}, keys=keys, cwd=self.home)
 
     @property
     def pages(self) -> str:
