@@ -332,6 +332,8 @@ class Settings(Validated):
     @field_validator("engine")
     @classmethod
     def _engine_exists(cls, engine: Engine) -> Engine:
+        if engine is Engine.DOCKER:
+            raise ValueError("there is no engine docker; use local, which runs images and Dockerfiles without Docker")
         if engine is not Engine.LOCAL:
             raise ValueError(f"the engine {engine} is not available in this version; use local")
         return engine

@@ -90,7 +90,13 @@ def test_every_setting_is_read() -> None:
     assert unread == []
 
 
-@pytest.mark.parametrize("engine", ["docker", "kubernetes"])
-def test_an_engine_that_does_not_exist_is_refused(engine: str) -> None:
-    with pytest.raises(ValueError, match=f"the engine {engine} is not available in this version; use local"):
+@pytest.mark.parametrize(
+    ("engine", "advice"),
+    [
+        ("docker", "use local, which runs images and Dockerfiles without Docker"),
+        ("kubernetes", "the engine kubernetes is not available in this version; use local"),
+    ],
+)
+def test_an_engine_that_cannot_be_used_is_refused_with_advice(engine: str, advice: str) -> None:
+    with pytest.raises(ValueError, match=advice):
         Settings(_env_file=None, engine=engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 
 FILE_LINES = 500
 FUNCTION_LINES = 60
+FOLDER_MODULES = 16
 
 
 def test_no_file_is_longer_than_five_hundred_lines() -> None:
@@ -44,3 +46,13 @@ def test_nine_functions_in_ten_are_short(record_property: Callable[[str, object]
     record_property("median_lines", lengths[len(lengths) // 2])
 
     assert ninth <= 35
+
+
+def test_no_folder_has_more_than_sixteen_modules() -> None:
+    counts = Counter(
+        str(path.parent.relative_to(SRC))
+        for path in modules()
+        if path.name != "__init__.py" and path.parent.name != "versions"  # one revision for each change of the schema
+    )
+
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}

@@ -17,6 +17,7 @@ from moorage.core.env import Env
 from moorage.platform import control, opening, plan
 from moorage.products.apps import launching
 from moorage.products.projects import service as projects
+from moorage.runtime.engines.ports import Address, Egress
 from moorage.settings import Settings
 
 CONTROL = "control"
@@ -26,10 +27,13 @@ _make = plan.make
 _make_env = opening.make_env
 
 
-def linked(tx: Tx, org_id: int, project_id: int) -> list[str]:
+def linked(tx: Tx, org_id: int, project_id: int) -> list[Egress]:
     links: dict[str, str] = json.loads(os.environ[LINKED])
     found = links.get(projects.get_by_id(tx, org_id, project_id).name)
-    return [found] if found else []
+    if not found:
+        return []
+    host, _, port = found.rpartition(":")
+    return [Egress("linked", Address(int(port), host))]
 
 
 def with_hook(settings: Settings) -> Env:

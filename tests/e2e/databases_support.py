@@ -10,8 +10,6 @@ import itertools
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,9 +22,10 @@ import psycopg
 import pymysql
 import pytest
 from bench.machine import tree_of
+from tests.command import moorage
 from tests.e2e.apps_support import Apps
 from tests.e2e.projects_support import NOBODY, is_alive
-from tests.platform.running import clean_environment, free_ports, running
+from tests.platform.running import free_ports, running
 
 POSTGRESQL, MYSQL = "postgresql", "mysql"
 KINDS = (POSTGRESQL, MYSQL)
@@ -245,9 +244,7 @@ class Databases(Apps):
     def operate(self, command: str, name_or_id: str | int) -> str:
         """Do something to a database at the command line, and return what is said there."""
         number = self.read(name_or_id)["id"] if isinstance(name_or_id, str) else name_or_id
-        argv = [sys.executable, "-m", "moorage.cli.main", "databases", command, str(number)]
-        argv += ["--data", str(self.running.data)]
-        done = subprocess.run(argv, env=clean_environment(), capture_output=True, text=True, check=False)
+        done = moorage("databases", command, str(number), "--data", self.running.data)
         assert done.returncode == 0, done
         return done.stdout
 

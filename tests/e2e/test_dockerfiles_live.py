@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.apps_support import LIVE_S, Apps, pairs, started_apps
 from tests.e2e.functions_support import wait_until
+from tests.e2e.projects_support import GITHUB_SECRET, Codehost, running_codehost
 from tests.products.repositories.support import Checkout
 from tests.runtime.images.building.image_builds import named, serving_base
 from tests.runtime.images.registry_support import RegistryServer
@@ -54,8 +56,15 @@ def registry() -> Iterator[RegistryServer]:
 
 
 @pytest.fixture(scope="module")
-def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apps]:
-    with started_apps(tmp_path_factory.mktemp("platform") / "data") as started:
+def codehost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codehost]:
+    with running_codehost(tmp_path_factory.mktemp("codehost")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory: pytest.TempPathFactory, codehost: Codehost) -> Iterator[Apps]:
+    data = tmp_path_factory.mktemp("platform") / "data"
+    with started_apps(data, codehost_url=codehost.url, github_webhook_secret=GITHUB_SECRET) as started:
         yield started
 
 
@@ -131,3 +140,47 @@ def test_a_rollback_brings_the_image_of_an_earlier_deployment_back(
     apps.live(apps.call("POST", "/v1/projects/pier/rollback", {"deploymentUuid": first})["deploymentUuid"])
 
     wait_until(lambda: b"world" in apps.ask("pier", "GET", "/").body, LIVE_S)
+
+
+def pull(action: str, sha: str, head: str, number: int) -> dict[str, Any]:
+    change = {"number": number, "title": "A change", "head": {"sha": sha, "ref": "change", "repo": {"full_name": head}}}
+    return {
+        "action": action,
+        "pull_request": change,
+        "repository": {"full_name": "octo/dock", "id": 1, "private": False},
+    }
+
+
+def test_previews_are_built_from_the_dockerfile_and_those_of_forks_without_secrets(
+    apps: Apps, codehost: Codehost, registry: RegistryServer
+) -> None:
+    asks = "RUN --mount=type=secret,id=TOKEN test -e /run/secrets/TOKEN && echo secret >> /srv/built.txt; true"
+    dockerfile = named(DOCKERFILE, registry).replace("USER app", asks)
+    files = {"Dockerfile": dockerfile, "server_py": SERVER, "deps_txt": "1", "words_txt": "main"}
+    works = {name: codehost.repository(name, **files) for name in ("octo/dock", "stranger/dock")}
+    fields: dict[str, Any] = {
+        "slug": "container",
+        "language": "docker",
+        "prPreview": True,
+        "secrets": pairs({"TOKEN": TOKEN}),
+    }
+    apps.live(apps.create_project("dock", "octo/dock", **fields))
+    answers = {}
+
+    for number, (head, work) in enumerate(works.items(), 7):
+        work.git("checkout", "--quiet", "-b", "change")
+        sha = work.commit("proposed", words_txt=f"of {head}")
+        codehost.receive(work, head, "change")
+        apps.deliver("pull_request", pull("opened", sha, head, number), f"dock-{number}")
+        if head == "stranger/dock":
+            wait_until(lambda: "waiting" in str(apps.call("GET", "/v1/projects/dock/previews")), LIVE_S)
+            apps.call("POST", f"/v1/projects/dock/previews/{number}/approve")
+        preview = f"dock-pr-{number}"
+        wait_until(lambda preview=preview: "of " in apps.text(preview), LIVE_S)  # type: ignore[misc]
+        answers[head] = apps.text(preview)
+
+    assert answers == {
+        "octo/dock": "hello of octo/dock \nsecret\nproduction 0 False",
+        "stranger/dock": "hello of stranger/dock \nproduction 0 False",
+    }
+    assert apps.text("dock").startswith("hello main")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,8 @@ from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.images_support import serving_python
 from tests.products.images.image_pushes import run_client
-from tests.runtime.images.registry_support import Entry, RegistryServer, descriptor, layer
+from tests.runtime.images.building.docker_daemon import running_docker
+from tests.runtime.images.registry_support import Entry, RegistryServer, descriptor, digest_of, layer
 
 from moorage.runtime.images import machine
 from moorage.runtime.images.manifests import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST
@@ -33,6 +36,10 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 """
 
 
+def _diff_id(packed: bytes) -> str:
+    return digest_of(gzip.decompress(packed))
+
+
 @dataclass
 class Yard:
     """A platform, and a registry elsewhere in which images are built."""
@@ -50,7 +57,7 @@ class Yard:
             "os": "linux",
             "architecture": machine.architecture(),
             "config": {"Cmd": ["python3", "/srv/main.py"], "Env": ["PATH=/usr/bin:/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": []},
+            "rootfs": {"type": "layers", "diff_ids": [self._diff_id(base["layers"][0]["digest"]), _diff_id(packed)]},
         }
         about = json.dumps(config).encode()
         for body in (packed, about):
@@ -60,12 +67,19 @@ class Yard:
         self.registry.push_manifest("python", tag, {**manifest, "layers": layers})
         return f"127.0.0.1:{self.registry.port}/python:{tag}"
 
+    def _diff_id(self, digest: str) -> str:
+        return _diff_id(self.registry.call("GET", f"/v2/python/blobs/{digest}").read())
+
+    @property
+    def host(self) -> str:
+        return self.apps.running.url.removeprefix("http://")
+
     def push(self, reference: str, name: str) -> None:
         """Copy an image to the platform with a real client."""
-        host = self.apps.running.url.removeprefix("http://")
         done = run_client(
             "skopeo", "copy", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds",
-            f"token:{self.apps.token}", f"docker://{reference}", f"docker://{host}/{self.slug}/{name}", home=self.home,
+            f"token:{self.apps.token}", f"docker://{reference}", f"docker://{self.host}/{self.slug}/{name}",
+            home=self.home,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 
@@ -93,6 +107,23 @@ def test_a_push_of_skopeo_is_live_and_the_next_one_replaces_it(yard: Yard) -> No
 
     assert (first, second, yard.apps.text("tug")) == ("first", "second", "second")
     assert len(yard.apps.deployments("tug")) == 3
+
+
+def test_an_image_that_docker_builds_and_pushes_is_live(yard: Yard) -> None:
+    base, target = yard.build("docker", "unused"), f"{yard.host}/{yard.slug}/dinghy:v1"
+    context = yard.home / "context"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f"FROM {base}\nCOPY release.txt /srv/\n")
+    (context / "release.txt").write_text("from docker")
+
+    with tempfile.TemporaryDirectory(prefix="docker-", ignore_cleanup_errors=True) as folder:
+        with running_docker(Path(folder)) as docker:
+            docker.run("login", yard.host, "-u", "token", "--password-stdin", input_=yard.apps.token.encode())
+            docker.build(context, context / "Dockerfile", {}, "", "-t", target)
+            docker.run("push", target)
+    yard.apps.live(yard.latest("dinghy")["deploymentUuid"])
+
+    assert yard.apps.text("dinghy") == "from docker"
 
 
 def test_a_release_of_an_image_is_rolled_back_to(yard: Yard) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import httpx2 as httpx
 
@@ -40,7 +40,11 @@ class AsyncTransport:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def call(self, call: Call, kind: type[T] | Any, *, has_envelope: bool = True) -> Any:
+    @overload
+    async def call(self, call: Call, kind: type[T], *, has_envelope: bool = True) -> T: ...
+    @overload
+    async def call(self, call: Call, kind: Any, *, has_envelope: bool = True) -> Any: ...
+    async def call(self, call: Call, kind: Any, *, has_envelope: bool = True) -> Any:
         """Send a call and return its decoded data; raises ApiError, Unreachable or UnexpectedAnswer."""
         response = await self._send(call)
         return decode(response.content, kind, has_envelope=has_envelope)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, overload
 
 import httpx2 as httpx
 
@@ -41,7 +41,11 @@ class BlockingTransport:
     def close(self) -> None:
         self._http.close()
 
-    def call(self, call: Call, kind: type[T] | Any, *, has_envelope: bool = True) -> Any:
+    @overload
+    def call(self, call: Call, kind: type[T], *, has_envelope: bool = True) -> T: ...
+    @overload
+    def call(self, call: Call, kind: Any, *, has_envelope: bool = True) -> Any: ...
+    def call(self, call: Call, kind: Any, *, has_envelope: bool = True) -> Any:
         """Send a call and return its decoded data; raises ApiError, Unreachable or UnexpectedAnswer."""
         response = self._send(call)
         return decode(response.content, kind, has_envelope=has_envelope)

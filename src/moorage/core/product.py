@@ -1,6 +1,7 @@
 """The wiring of a product: routes, jobs, background loops and shutdown.
 
-`app.py` lists the products in order. The control process registers, adopts, starts and closes them in that order.
+`moorage/wiring.py` lists the products in order. The control process registers, adopts, starts and closes them in that
+order.
 """
 
 from __future__ import annotations

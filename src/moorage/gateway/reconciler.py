@@ -15,6 +15,7 @@ from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.gateways import service as gateways
 from moorage.core.telemetry import Telemetry
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted
@@ -63,6 +64,7 @@ class GatewayReconciler:
         self._turn = asyncio.Lock()
         self._requested = 0
         self._completed = 0
+        self._served: int | None = None  # generation of the routes that are in force
 
     async def sync_routes(self) -> None:
         """Return when the gateway serves the database state of this call or newer."""
@@ -72,9 +74,20 @@ class GatewayReconciler:
             if self._completed >= request:
                 return
             last_request = self._requested
-            hosts = await self._db.read(read_hosts)
+            generation, hosts = await self._db.read(_read)
             await self._routes.apply(await self._with_releases(hosts))
             self._completed = last_request
+            if self._routes.is_loaded:
+                is_new = generation != self._served
+                self._served = generation
+                if is_new:
+                    await self.beat()
+
+    async def beat(self) -> None:
+        """Record the generation that the gateway serves, as a heartbeat. A Caddy that does not run has none."""
+        if self._served is not None and self._routes.is_loaded and self._db.dialect == "postgresql":
+            key, generation = key_of(self._db.env.machine.id), self._served
+            await self._db.write(lambda tx: gateways.serve(tx, key, generation))
 
     async def ready(self, within_s: float) -> None:
         """Sync the routes; wait up to `within_s` for a gateway that is still starting."""
@@ -108,6 +121,17 @@ class GatewayReconciler:
 
     def _localize(self, route: AppRoute) -> AppRoute:
         return replace(route, addresses=tuple(map(self._local_address, route.addresses)))
+
+
+def key_of(machine_id: int) -> str:
+    """Return the key of the gateway of a machine."""
+    return f"machine:{machine_id}"
+
+
+@across_organizations("one gateway serves all organizations")
+def _read(tx: Tx) -> tuple[int, Hosts]:
+    """Return the generation, which is read first, and the hosts."""
+    return gateways.current(tx), read_hosts(tx)
 
 
 @across_organizations("one gateway serves all organizations")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Container
 from dataclasses import replace
 
+from moorage.core.net import tcp_sockets
 from moorage.core.telemetry import Telemetry
 from moorage.gateway import admin, caddy, operator_certificate
 from moorage.gateway.app_routes import AppRoutes
@@ -19,7 +20,6 @@ from moorage.gateway.config.hosts import HostConfig
 from moorage.gateway.links import Links
 from moorage.gateway.wanted import Wanted
 from moorage.products.rules.patterns import HostRules
-from moorage.runtime.shim import ports
 from moorage.settings import BadSettings, Settings
 
 DISK_SCAN_INTERVAL_S = 60.0
@@ -132,7 +132,7 @@ class Routes:
         """Return whether a client is connected to the gateway; always True on IPv6."""
         if ":" in self._settings.host:
             return True
-        return any(ports.count(port, ports.ESTABLISHED) for port in caddy.ports(self._settings))
+        return any(tcp_sockets.count(port, tcp_sockets.ESTABLISHED) for port in caddy.ports(self._settings))
 
     async def _load(self, config: HostConfig) -> None:
         """Write the configuration to disk and load it into Caddy; raises Refused."""

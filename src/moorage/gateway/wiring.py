@@ -9,16 +9,21 @@ from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.gateways import service as gateways
 from moorage.core.http.answer import Answer, plain_json
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.request import Request
+from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
 from moorage.gateway.config.app_proxy import waker_socket
 from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
-from moorage.gateway.reconciler import GatewayReconciler
+from moorage.gateway.reconciler import GatewayReconciler, key_of
 from moorage.gateway.releases import SITES, prepare
 from moorage.gateway.routes import Routes
 from moorage.products.domains.issuance import Permission
@@ -28,6 +33,7 @@ from moorage.settings import Settings
 FIRST_SYNC_S = 10.0
 SYNC_INTERVAL_S = 15.0
 SHARED_SYNC_INTERVAL_S = 1.0  # where other processes change the same store
+HEARTBEAT_INTERVAL_S = 5.0
 
 
 def make_releases(settings: Settings) -> Unpacked:
@@ -95,13 +101,26 @@ class Gateway(Product):
 
         return [Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)]
 
+    def register(self, handlers: Handlers) -> None:
+        self.db.env.hooks.add(machines.REMOVED, "gateway", _forget)
+
     async def start(self, duties: Duties) -> None:
         self._may_route.set()
         if duties.has_gateway:
             await self.reconciler.ready(FIRST_SYNC_S)
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
-        every_s = SHARED_SYNC_INTERVAL_S if self.db.env.settings.uses_postgres else SYNC_INTERVAL_S
-        return (
-            [Rounds(self.telemetry, "gateway", every_s).run(self.reconciler.sync_routes)] if duties.has_gateway else []
-        )
+        if not duties.has_gateway:
+            return []
+        is_shared = self.db.env.settings.uses_postgres
+        every_s = SHARED_SYNC_INTERVAL_S if is_shared else SYNC_INTERVAL_S
+        syncing = Rounds(self.telemetry, "gateway", every_s).run(self.reconciler.sync_routes)
+        if not is_shared:
+            return [syncing]
+        # A loop of its own, because a sync may take long: it fetches releases of sites.
+        return [syncing, Rounds(self.telemetry, "gateway heartbeat", HEARTBEAT_INTERVAL_S).run(self.reconciler.beat)]
+
+
+@across_organizations("a gateway serves all organizations")
+def _forget(tx: Tx, machine_id: int) -> None:
+    gateways.forget(tx, key_of(machine_id))

@@ -57,7 +57,7 @@ def die_with_parent() -> None:
 
 
 def use(argv: list[str], env: Mapping[str, str]) -> dict[str, Any] | None:
-    """Give the process its environment; return what the supervisor needs to take it over.
+    """Give the process its environment; return its PID and its readiness pipe.
 
     Returns None, and lets the process end, if it was not started or the plan has another command.
     """

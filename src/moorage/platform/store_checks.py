@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,6 +34,16 @@ class MissingStore(CannotStart):
         )
 
 
+class MovedStore(CannotStart):
+    """The store was moved to PostgreSQL; the SQLite file has its state before the move."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        super().__init__(
+            f"the store was moved to {target}. Set MOORAGE_DATABASE_URL to it. To go back to the SQLite store, without "
+            f"the changes since the move, delete {path}"
+        )
+
+
 class DamagedStore(CannotStart):
     def __init__(self, path: Path, problem: str) -> None:
         folder = path.parent
@@ -50,7 +61,8 @@ class UnusableStore(CannotStart):
 
 
 def check_store_is_there(settings: Settings) -> None:
-    """Raise MissingStore if data exists without a store."""
+    """Raise MissingStore if data exists without a store, and MovedStore if it was moved to PostgreSQL."""
+    check_not_moved(settings)
     path = store_path(settings)
     if path.exists() and path.stat().st_size > 0:
         return
@@ -58,6 +70,26 @@ def check_store_is_there(settings: Settings) -> None:
     has_data = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
     if has_marker or has_data:
         raise MissingStore(settings.data)
+
+
+def moved_path(settings: Settings) -> Path:
+    """Return the file that marks the SQLite store as moved, so that no platform is started on it by mistake."""
+    return settings.folder("store") / "moved"
+
+
+def mark_moved(settings: Settings, server: str) -> Path:
+    """Mark the SQLite store as moved to a server, which is described without a password."""
+    path = moved_path(settings)
+    path.write_text(f"PostgreSQL at {server} on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC\n")
+    path.chmod(0o600)
+    return path
+
+
+def check_not_moved(settings: Settings) -> None:
+    """Raise MovedStore if the SQLite store was moved."""
+    path = moved_path(settings)
+    if path.exists():
+        raise MovedStore(path, path.read_text(errors="replace").strip())
 
 
 def check_sqlite(path: Path) -> None:
@@ -167,10 +199,9 @@ def _sqlite_error(path: Path, error: sqlite3.Error) -> CannotStart:
 def _postgres_error(url: str, error: BaseException) -> CannotStart:
     """Explain an error of PostgreSQL; shows no password of the URL."""
     reason = " ".join(str(error).split())
-    parts = urlsplit(url)
-    server = f"{parts.hostname or 'the local socket'}:{_port(url)}, database {parts.path.lstrip('/') or 'of the user'}"
-    if parts.password:
-        reason = reason.replace(parts.password, "****")
+    server, password = server_of(url), urlsplit(url).password
+    if password:
+        reason = reason.replace(password, "****")
     if str(getattr(error, "sqlstate", None) or "").startswith("42"):
         return UnusableStore(
             f"the store on PostgreSQL at {server} cannot be used: {reason}. Its tables or rights are not those of this "
@@ -180,6 +211,18 @@ def _postgres_error(url: str, error: BaseException) -> CannotStart:
         f"MOORAGE_DATABASE_URL: cannot use PostgreSQL at {server}: {reason}. Start the server, or correct host, port, "
         "user, password and database in the URL, and start again"
     )
+
+
+def server_of(url: str) -> str:
+    """Describe a server and database of PostgreSQL, without the password of the URL."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'the local socket'}:{_port(url)}, database {parts.path.lstrip('/') or 'of the user'}"
+
+
+def without_password(url: str) -> str:
+    """Return a URL for a terminal."""
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", ":****@") if password else url
 
 
 def _port(url: str) -> int:

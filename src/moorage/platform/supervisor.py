@@ -212,7 +212,7 @@ class Supervisor:
         terminal.print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
 
     def _write_processes(self) -> None:
-        """Write the PIDs for operators, who see them through the API."""
+        """Write the PIDs for the operator's routes of the API."""
         mine = {"name": "supervisor", "pid": os.getpid(), "restarts": 0}
         others = [
             {"name": child.name, "pid": child.process.pid, "restarts": child.restarts}

@@ -1,4 +1,4 @@
-"""Lines that `moorage up` prints: progress, addresses, failures, and what keeps running.
+"""Lines that `moorage up` prints: progress, addresses, failures, and processes that keep running.
 
 Imported by the supervisor, so it imports the standard library only.
 """
@@ -58,7 +58,7 @@ def print_failure(plan: dict[str, Any], problem: str, *, started_at: float) -> N
 
 
 def print_stopping(plan: dict[str, Any]) -> None:
-    """Print what Ctrl-C stops, and what keeps running."""
+    """Print which processes Ctrl-C stops, and which keep running."""
     if plan.get("is_edge"):
         print_message("stopping the edge and its functions")
         return

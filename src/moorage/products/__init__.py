@@ -1,1 +1,1 @@
-"""What users create: projects, functions, databases, cronjobs, monitors and all that belongs to them."""
+"""Resources of users: projects, functions, databases, cronjobs, monitors and all that belongs to them."""

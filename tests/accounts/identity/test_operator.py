@@ -7,7 +7,6 @@ import contextlib
 import json
 import stat
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy import update
 from tests.accounts.identity.support import IN_PRODUCTION, behind_the_back
 from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client
+from tests.command import moorage
 from tests.core.http.lab import one_store
 
 from moorage.accounts.identity.roles import Role
@@ -266,16 +266,14 @@ async def test_lines_that_are_no_command_do_not_end_the_server(admin: AdminServe
 
 @one_store
 async def test_the_command_line_speaks_to_the_platform(admin: AdminServer, api: Client) -> None:
-    async def moorage(*arguments: str) -> subprocess.CompletedProcess[str]:
-        data = str(admin.db.env.settings.data)
-        argv = [sys.executable, "-m", "moorage.cli.main", "admin", *arguments, "--data", data]
-        return await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=60)
+    async def operate(*words: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(moorage, "admin", *words, "--data", admin.db.env.settings.data)
 
     async with served(admin):
-        created = await moorage("create-user", "ada@example.com")
-        token = await moorage("token", "ada@example.com", "--role", "viewer")
-        refused = await moorage("suspend", "nobody@example.com")
-    stopped = await moorage("approve", "ada@example.com")
+        created = await operate("create-user", "ada@example.com")
+        token = await operate("token", "ada@example.com", "--role", "viewer")
+        refused = await operate("suspend", "nobody@example.com")
+    stopped = await operate("approve", "ada@example.com")
 
     assert (created.returncode, token.returncode) == (0, 0)
     assert "created user ada@example.com" in created.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.cli.importing.import_case import Case, mysql, postgres
 
+DOCKER = {"kind": "container", "language": "docker"}
 COMPOSE = (
     Case(
         "compose: an app with PostgreSQL, whose password stays out",
@@ -31,10 +32,10 @@ volumes:
 """
         },
         {
-            "project": {"name": "shop", "secrets": ["SESSION_SECRET"], "env": {"NODE_ENV": "production"}},
+            "project": {"name": "shop", **DOCKER, "secrets": ["SESSION_SECRET"], "env": {"NODE_ENV": "production"}},
             "databases": [postgres("shop-db", username="app", **{"db-name": "appdata"})],
         },
-        ("data of database db", "the Dockerfile"),
+        ("data of database db",),
         ("hunter2",),
     ),
     Case(
@@ -46,7 +47,12 @@ x-env: &env
   DEBUG: false
 services:
   api:
-    build: { context: ./services/api, dockerfile: Dockerfile.prod, args: { A: b } }
+    build:
+      context: ./services/api
+      dockerfile: Dockerfile.prod
+      target: final
+      args: { A: b, COMMIT: "${COMMIT}", NPM_TOKEN: hunter2 }
+      secrets: [token]
     ports: ["80:80"]
     environment:
       <<: *env
@@ -56,8 +62,19 @@ services:
     environment: ["QUEUE=mail"]
 """
         },
-        {"project": {"name": "shop", "base-dir": "services/api", "env": {"LOG_LEVEL": "warning", "DEBUG": "false"}}},
-        ("the Dockerfile", "build.args", "service worker"),
+        {
+            "project": {
+                "name": "shop",
+                **DOCKER,
+                "base-dir": "services/api",
+                "docker-file-path": "Dockerfile.prod",
+                "docker-build-args": {"A": "b"},
+                "docker-build-target": "final",
+                "env": {"LOG_LEVEL": "warning", "DEBUG": "false"},
+            }
+        },
+        ("build argument COMMIT", "build argument NPM_TOKEN", "build.secrets", "service worker"),
+        ("hunter2",),
     ),
     Case(
         "compose: memory, replicas, health check and command",
@@ -78,13 +95,14 @@ services:
         {
             "project": {
                 "name": "harbor-app",
+                **DOCKER,
                 "start-cmd": "gunicorn app:app --bind 0.0.0.0:8000",
                 "health-check-path": "/healthz",
                 "tier": "mini",
                 "auto-scaling": {"enabled": True, "min-replicas": 3, "max-replicas": 3},
             }
         },
-        ("the Dockerfile",),
+        (),
     ),
     Case(
         "compose: MySQL 5.7, MariaDB and stores that are not offered",
@@ -100,10 +118,10 @@ services:
 """
         },
         {
-            "project": {"name": "shop"},
+            "project": {"name": "shop", **DOCKER},
             "databases": [mysql("shop-old", "5.7.44", **{"db-name": "blog"}), mysql("shop-maria")],
         },
-        ("MariaDB of maria", "the Dockerfile", "service cache", "service search", "service mail"),
+        ("MariaDB of maria", "service cache", "service search", "service mail"),
         ("hunter2",),
     ),
     Case(
@@ -121,8 +139,15 @@ services:
       - PRICE=5$$
 """
         },
-        {"project": {"name": "shop", "secrets": ["STRIPE", "PASSED"], "env": {"REGION": "eu", "PRICE": "5$"}}},
-        ("the Dockerfile", "env_file .env", "env_file other.env"),
+        {
+            "project": {
+                "name": "shop",
+                **DOCKER,
+                "secrets": ["STRIPE", "PASSED"],
+                "env": {"REGION": "eu", "PRICE": "5$"},
+            }
+        },
+        ("env_file .env", "env_file other.env"),
     ),
     Case(
         "compose: volumes become the disk",
@@ -136,8 +161,8 @@ services:
 volumes: { uploads: }
 """
         },
-        {"project": {"name": "shop", "disk": 1}},
-        ("the Dockerfile", "volume uploads:/app/uploads", "volume ./config:/etc/app", "privileged"),
+        {"project": {"name": "shop", **DOCKER, "disk": 1}},
+        ("volume uploads:/app/uploads", "volume ./config:/etc/app", "privileged"),
     ),
     Case(
         "compose: PostgreSQL 12, and an address in another variable",
@@ -151,10 +176,10 @@ services:
 """
         },
         {
-            "project": {"name": "shop", "env": {"DB_PORT": "5432"}},
+            "project": {"name": "shop", **DOCKER, "env": {"DB_PORT": "5432"}},
             "databases": [postgres("shop-pg", "14.8.0")],
         },
-        ("version 12.4 of database shop-pg", "the Dockerfile", "variable DB_HOST"),
+        ("version 12.4 of database shop-pg", "variable DB_HOST"),
     ),
     Case(
         "compose: words and numbers stay as they are written",
@@ -166,8 +191,8 @@ services:
     environment: { A: on, B: 12:30, C: yes, D: 010, E: 1.10 }
 """
         },
-        {"project": {"name": "shop", "env": {"A": "on", "B": "12:30", "C": "yes", "D": "010", "E": "1.10"}}},
-        ("the Dockerfile",),
+        {"project": {"name": "shop", **DOCKER, "env": {"A": "on", "B": "12:30", "C": "yes", "D": "010", "E": "1.10"}}},
+        (),
     ),
 )
 HEROKU = (
@@ -240,6 +265,9 @@ app = "harbor"
 primary_region = "fra"
 [build]
 dockerfile = "Dockerfile"
+build-target = "web"
+[build.args]
+MODE = "fast"
 [env]
 LOG_LEVEL = "info"
 [http_service]
@@ -259,6 +287,9 @@ initial_size = "5gb"
         {
             "project": {
                 "name": "harbor",
+                **DOCKER,
+                "docker-build-args": {"MODE": "fast"},
+                "docker-build-target": "web",
                 "health-check-path": "/up",
                 "tier": "micro",
                 "disk": 5,
@@ -266,7 +297,7 @@ initial_size = "5gb"
                 "auto-scaling": {"enabled": True, "min-replicas": 2, "max-replicas": 2},
             }
         },
-        ("build", "mount at /var/data"),
+        ("mount at /var/data",),
     ),
     Case(
         "fly: processes, release command and services without HTTP",
@@ -309,8 +340,26 @@ handlers = ["tls", "http"]
 path = "/ok"
 """
         },
-        {"project": {"name": "x", "health-check-path": "/ok", "tier": "medium"}},
-        ("build.image nginx:1",),
+        {
+            "project": {
+                "name": "x",
+                "kind": "container",
+                "public-image": "nginx:1",
+                "health-check-path": "/ok",
+                "tier": "medium",
+            }
+        },
+    ),
+    Case(
+        "fly: the folder has a Dockerfile, and the file does not name it",
+        {"fly.toml": 'app = "x"\n', "Dockerfile": "FROM scratch\n"},
+        {"project": {"name": "x", **DOCKER}},
+    ),
+    Case(
+        "fly: buildpacks",
+        {"fly.toml": 'app = "x"\n[build]\nbuilder = "heroku/builder:22"\n', "Dockerfile": "FROM scratch\n"},
+        {"project": {"name": "x"}},
+        ("build",),
     ),
 )
 RENDER = (
@@ -444,14 +493,44 @@ services:
 services:
   - { type: web, name: one, runtime: image, image: { url: "nginx:1" }, disk: { name: d, mountPath: /srv, sizeGB: 10 } }
   - { type: web, name: two, runtime: node }
-  - { type: cron, name: tidy, runtime: docker, schedule: "@daily" }
+  - { type: cron, name: tidy, runtime: docker, schedule: "@daily", dockerfilePath: ./tidy/Dockerfile }
 """
         },
         {
-            "project": {"name": "one", "disk": 10},
-            "cronjobs": [{"name": "tidy", "cron-schedule": "@daily"}],
+            "project": {"name": "one", "kind": "container", "public-image": "nginx:1", "disk": 10},
+            "cronjobs": [
+                {
+                    "name": "tidy",
+                    "cron-schedule": "@daily",
+                    "language": "docker",
+                    "dockerfile-path": "./tidy/Dockerfile",
+                }
+            ],
         },
-        ("disk at /srv", "image", "service two", "runtime docker of cron job tidy"),
+        ("disk at /srv", "service two"),
+    ),
+    Case(
+        "render: a Dockerfile with its context and command",
+        {
+            "render.yaml": """
+services:
+  - type: web
+    name: one
+    runtime: docker
+    dockerfilePath: ./deploy/Dockerfile
+    dockerContext: ./app
+    dockerCommand: serve --fast
+"""
+        },
+        {
+            "project": {
+                "name": "one",
+                **DOCKER,
+                "docker-file-path": "deploy/Dockerfile",
+                "docker-build-context-dir": "app",
+                "start-cmd": "serve --fast",
+            }
+        },
     ),
     Case(
         "render: databases alone",

@@ -243,9 +243,8 @@ async def test_only_what_runs_outside_of_the_store_takes_effect_outside_of_its_t
         "run_command",
         "begin_installation",
         "query_database",
-        "test_rules",
     }
-    assert outside == external | {"test_rules"}
+    assert outside == external | {"test_rules", "detect_project"}
 
 
 @pytest.mark.parametrize("path", ["/v1/secret", "/v1/secret-later"])

@@ -50,6 +50,7 @@ QUICK = {
     "POST /v1/projects/{name}/exec": RUNS,
     "POST /v1/databases/{name}/query": RUNS,
     "POST /v1/projects/{name}/redirects/test": "changes nothing",
+    "POST /v1/projects/detect": "changes nothing",
     "POST /v1/operator/jobs/{job_id}/retry": ROWS,
     "PATCH /v1/operator/machines/{name}": ROWS,
     "DELETE /v1/operator/machines/{name}": ROWS,

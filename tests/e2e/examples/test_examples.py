@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import forked
 from tests.cli.live import Shell
 from tests.e2e.functions_support import wait_until
 from tests.products.repositories.support import Checkout
@@ -35,14 +34,7 @@ TESTED = {  # by which test
 
 def deploy(shell: Shell, example: str, *words: str, **env: str) -> str:
     """Deploy an example from its folder and return the host name of its address."""
-    done = subprocess.run(
-        [sys.executable, "-m", "moorage.cli.main", "deploy", *words],
-        capture_output=True,
-        text=True,
-        cwd=EXAMPLES / example,
-        env=shell.env | env,
-        timeout=DEPLOY_TIMEOUT_S,
-    )
+    done = forked.run(["deploy", *words], cwd=EXAMPLES / example, env=shell.env | env, timeout_s=DEPLOY_TIMEOUT_S)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     (url,) = done.stdout.split()
     matched = re.fullmatch(r"http://([a-z0-9-]+)\.localhost:\d+", url)

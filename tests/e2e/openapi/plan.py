@@ -308,6 +308,7 @@ CALLS: dict[str, Call] = {
     "update_project": Call(body=always({"autoDeploy": True}), source="create_project"),
     "set_header_rules": Call(body=always({"headers": [{"source": "/*", "name": "X-Run", "value": "yes"}]})),
     "set_redirects": Call(body=always({"redirects": [{"source": "/a", "destination": "/b", "status": 301}]})),
+    "detect_project": Call(body=always({"repositoryName": APP, "branch": "main", "slug": "container"})),
     "test_rules": Call(body=always({"path": "/a"})),
     "read_next_runs": Call(query=always({"expression": "0 9 * * 1-5", "timezone": "Europe/Berlin"})),
     "add_domain": Call(body=lambda run: {"domain": f"www{next(_numbers)}.harbor.example"}),

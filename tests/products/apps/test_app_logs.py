@@ -20,9 +20,12 @@ from moorage.accounts.identity.roles import Role
 from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import ManualClock
-from moorage.runtime.logs import reader as log_files
+from moorage.products.apps.logs import following
+from moorage.runtime.engines.ports import LogLine
+from moorage.runtime.logs import reader
+from moorage.runtime.logs.local import LocalLogs
 from moorage.runtime.logs.logfile import LogFile
-from moorage.runtime.logs.reader import AppLogs, LogLine
+from moorage.runtime.logs.reader import LogFolder
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +39,9 @@ class Apps:
     """Replicas of one project that print, and the reader of their logs."""
 
     def __init__(self, folder: Path, project_id: int = PROJECT) -> None:
-        self.folder = folder / str(project_id)
-        self.logs = AppLogs(folder)
+        self.log = following.log_of(project_id)
+        self.folder = folder / self.log
+        self.logs = LocalLogs(folder)
         self.now_ms = START
         self._files: dict[str, LogFile] = {}
 
@@ -52,7 +56,7 @@ class Apps:
         self._files.pop(replica).close()
 
     def read(self, **asked: Any) -> list[LogLine]:
-        return self.logs.read(PROJECT, **{"limit": 1000, **asked})
+        return LogFolder(self.folder).read(**{"limit": 1000, **asked})
 
     def texts(self, **asked: Any) -> list[str]:
         return [line.message for line in self.read(**asked)]
@@ -66,10 +70,10 @@ def apps(tmp_path: Path) -> Apps:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in blocks so small that a few lines have all of their ends in them."""
-    monkeypatch.setattr(log_files, "FIRST_BLOCK_BYTES", 64)
-    monkeypatch.setattr(log_files, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(log_files, "FOLLOW_BLOCK_BYTES", 128)
-    monkeypatch.setattr(log_files, "MAX_LINE_BYTES", 48)
+    monkeypatch.setattr(reader, "FIRST_BLOCK_BYTES", 64)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(reader, "FOLLOW_BLOCK_BYTES", 128)
+    monkeypatch.setattr(reader, "MAX_LINE_BYTES", 48)
 
 
 async def test_a_line_is_read_as_it_was_written(apps: Apps) -> None:
@@ -170,16 +174,16 @@ async def test_what_is_too_old_goes_at_night_and_a_forgotten_project_at_once(app
     apps.end()
     apps.print("new", later_ms=4 * DAY_MS)
 
-    apps.logs.trim(START + 8 * DAY_MS)
+    await apps.logs.trim("apps", START + 8 * DAY_MS)
     kept = apps.texts()
-    apps.logs.forget(PROJECT)
-    apps.logs.forget(PROJECT)
+    await apps.logs.forget(apps.log)
+    await apps.logs.forget(apps.log)
 
     assert (kept, apps.texts()) == (["new"], [])
 
 
 async def test_retention_without_any_logs_does_nothing(apps: Apps) -> None:
-    apps.logs.trim(START)
+    await apps.logs.trim("apps", START)
 
     assert not apps.folder.parent.exists()
 
@@ -194,7 +198,7 @@ async def gather(lines: AsyncIterator[list[LogLine]], count: int) -> list[LogLin
 
 
 async def follow(apps: Apps, count: int, after: str | None = None, tail: int = 1000) -> list[LogLine]:
-    async with aclosing(apps.logs.follow(PROJECT, after, tail=tail)) as lines:  # type: ignore[type-var]
+    async with aclosing(following.follow(apps.logs, apps.log, after, tail=tail)) as lines:  # type: ignore[type-var]
         return await gather(lines, count)
 
 
@@ -202,7 +206,7 @@ async def test_a_follower_gets_the_newest_lines_and_then_each_new_one(apps: Apps
     for number in range(10):
         apps.print(str(number), f"r{number % 2}")
 
-    async with aclosing(apps.logs.follow(PROJECT, None, tail=3)) as lines:  # type: ignore[type-var]
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=3)) as lines:  # type: ignore[type-var]
         first = await gather(lines, 3)
         for number in range(10, 20):
             apps.print(str(number), f"r{number % 4}")  # Two of them are replicas that were not there.
@@ -213,7 +217,7 @@ async def test_a_follower_gets_the_newest_lines_and_then_each_new_one(apps: Apps
 
 
 async def test_a_follower_can_wait_for_a_project_that_has_printed_nothing_yet(apps: Apps) -> None:
-    async with aclosing(apps.logs.follow(PROJECT, None, tail=5)) as lines:  # type: ignore[type-var]
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=5)) as lines:  # type: ignore[type-var]
         coming = asyncio.ensure_future(gather(lines, 1))
         await asyncio.sleep(0)
         apps.print("hello")
@@ -225,7 +229,7 @@ async def test_a_follower_can_wait_for_a_project_that_has_printed_nothing_yet(ap
 async def test_half_a_line_is_not_followed_before_it_is_whole(apps: Apps) -> None:
     apps.print("one")
     (path,) = apps.folder.iterdir()
-    async with aclosing(apps.logs.follow(PROJECT, None, tail=1)) as lines:  # type: ignore[type-var]
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=1)) as lines:  # type: ignore[type-var]
         await gather(lines, 1)
         with path.open("ab", buffering=0) as file:
             file.write(b"1767225600002 o r1 two\n1767225600003 o r1 thr")
@@ -239,7 +243,7 @@ async def test_half_a_line_is_not_followed_before_it_is_whole(apps: Apps) -> Non
 async def test_damage_is_passed_over_by_who_follows(apps: Apps) -> None:
     apps.print("one")
     (path,) = apps.folder.iterdir()
-    async with aclosing(apps.logs.follow(PROJECT, None, tail=1)) as lines:  # type: ignore[type-var]
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=1)) as lines:  # type: ignore[type-var]
         await gather(lines, 1)
         with path.open("ab") as file:
             file.write(b"\xff" * 300_000 + b"\n" + b"no line\n" * 50_000)
@@ -326,7 +330,7 @@ async def team(app: App, db: Database) -> Team:
 
 @pytest.fixture
 async def shop(team: Team, settings: Settings, clock: ManualClock) -> Apps:
-    made = Apps(settings.folder("logs") / "apps", (await team.read("shop"))["id"])
+    made = Apps(settings.folder("logs"), (await team.read("shop"))["id"])
     made.now_ms = clock.now()
     return made
 

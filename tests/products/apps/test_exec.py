@@ -30,6 +30,8 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import Conflict, NotFound, RateLimited
 from moorage.products.apps.exec.routes import make_router
 from moorage.products.apps.exec.service import CommandSlots, MaskedText, Prepared, Tail
+from moorage.runtime.engines.ports import CommandEnd, OutputStream
+from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.runtime.sandbox.runs.main import Job
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +110,7 @@ def work() -> Iterator[Path]:
 
 @pytest.fixture
 async def shop(db: Database, work: Path) -> Shop:
-    async def prepare(org_id: int, name: str, command: str) -> Prepared:
+    async def prepare(org_id: int, name: str, command: str, timeout_s: float) -> Prepared:
         made.prepared.append((org_id, name, command))
         if name == "unknown":
             raise NotFound("There is no project of this name")
@@ -116,8 +118,21 @@ async def shop(db: Database, work: Path) -> Shop:
             raise Conflict("Nothing of this project has been deployed yet")
         uid = UID if os.getuid() == 0 else 0
         env = {"PATH": "/usr/bin:/bin", "TOKEN": SECRET}
-        job = Job(["/bin/sh", "-c", command], str(work), env=env, uid=uid, network=False, output_bytes=16 * 2**20)
-        return Prepared(job, [SECRET])
+        job = Job(
+            ["/bin/sh", "-c", command],
+            str(work),
+            env=env,
+            uid=uid,
+            network=False,
+            timeout_s=timeout_s,
+            output_bytes=16 * 2**20,
+        )
+
+        async def run(put: Callable[[OutputStream, bytes], None]) -> CommandEnd:
+            finished = await sandbox.run(job, put)
+            return CommandEnd(finished.code, finished.why)
+
+        return Prepared(run, [SECRET], timeout_s)
 
     owner = await make_user(db)
     org = await make_org(db, owner)

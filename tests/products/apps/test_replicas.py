@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from tests.conftest import POSTGRES
 from tests.products.apps.memory_engine import MemoryReplicas
 from tests.products.projects.support import Team, make_team
 
 from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.gateways import service as gateways
 from moorage.core.kit.clock import ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.products.apps import health, service
@@ -35,16 +38,22 @@ pytestmark = pytest.mark.anyio
 PLAN = msgspec.json.encode(Plan("container", "nodejs", start="node server.js")).decode()
 
 
+class NoVolumes:
+    async def names(self) -> list[str]:
+        return []
+
+
 class StubLauncher:
     """Describes a replica without its release: the engine of these tests needs none."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None
+        self.engine = SimpleNamespace(volumes=NoVolumes())
 
     async def specify(self, row: Replica) -> AppSpec:
         if self.refusal:
             raise CannotStart(self.refusal)
-        return AppSpec(key=row.key, token=row.token, argv=["true"], env={}, log_folder="/logs")
+        return AppSpec(key=row.key, token=row.token, argv=["true"], env={}, log="apps/1")
 
 
 @dataclass
@@ -167,6 +176,26 @@ async def test_the_cpu_of_a_replica_is_limited_some_time_after_it_is_ready_also_
     monkeypatch.setattr(reconciler_module, "CPU_LIMIT_DELAY_S", 0.0)
     world.engine.lose(row.key)
     await world.until(lambda _: world.engine.limits == {row.key: 1})
+
+
+@pytest.mark.both_stores
+@pytest.mark.parametrize("db", [POSTGRES], indirect=True)
+async def test_a_replica_is_kept_until_the_gateways_of_all_machines_have_switched(world: World) -> None:
+    first = await world.deploy()
+    (old,) = await world.until(ready(1))
+    await world.db.write(lambda tx: gateways.serve(tx, "machine:9", gateways.current(tx)))
+
+    await world.deploy()
+    await world.until(lambda rows: any(row.deployment_id == first and row.status == "draining" for row in rows))
+    for _ in range(20):
+        await world.reconciler.round()
+        await asyncio.sleep(0.05)
+    was_running = old.key in world.engine.states()
+    await world.db.write(lambda tx: gateways.serve(tx, "machine:9", gateways.current(tx)))
+    await world.until(ready(1))
+
+    assert was_running
+    assert old.key not in world.engine.states()
 
 
 async def test_one_that_never_answers_well_fails_and_says_what_it_answered(world: World) -> None:

@@ -189,10 +189,10 @@ async def test_a_deleted_cronjob_lets_go_of_its_artifacts_and_is_built_no_more(
     await team.delete()
 
     await run_jobs()
-    await removal.remove(db, team.app.products.cronjobs.releases, db.env.settings.folder("logs"), found)
+    await removal.remove(db, team.app.products.cronjobs.programs, team.app.products.cronjobs.logs, found)
 
     digest = build.digest
     with pytest.raises(NotFound):
         await db.read(lambda tx: artifacts.get(tx, team.org_id, digest))
     assert (await team.get("/nightly")).status == 404
-    assert not team.app.products.cronjobs.releases.folder_of(digest).exists()
+    assert not (db.env.settings.folder("cronjob-releases") / str(digest)).exists()

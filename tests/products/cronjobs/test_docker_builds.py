@@ -65,7 +65,7 @@ async def test_a_cronjob_is_built_from_its_dockerfile_and_its_layers_go_with_it(
     assert len(rows) == 2  # the layer of the base image, and that of RUN
 
     await team.delete()
-    await removal.remove(db, team.app.products.cronjobs.releases, db.env.settings.folder("logs"), cronjob)
+    await removal.remove(db, team.app.products.cronjobs.programs, team.app.products.cronjobs.logs, cronjob)
 
     for digest in (stored.digest or "", *(row.digest for row in rows)):
         with pytest.raises(NotFound):

@@ -27,11 +27,11 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.vault import service as vault
 from moorage.core.worker.pool import Worker
 from moorage.core.worker.run import Handlers
+from moorage.engines import make_engine
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.servers import primary_of
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.products.databases.wiring import Databases
-from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.machines.links import Links
 
 KINDS = {"postgresql": {"type": "postgresql", "version": "16.4.0"}, "mysql": {"type": "mysql", "version": "8.4.2"}}
@@ -110,8 +110,8 @@ class Yard:
         """Replace all objects, as after a restart; they adopt the running servers."""
         before, db = self.parts, self.team.db
         await before.close()
-        engine = LocalReplicas(db.env.settings.folder("run"), "databases")
         telemetry, is_sandboxed = Telemetry(quiet=True), before.servers.is_sandboxed
+        engine = make_engine(db.env.settings, "databases", is_sandboxed=is_sandboxed, volumes_in="databases")
         links = Links(db.env, telemetry)
         self.parts = Databases.make(db, telemetry, self.app.artifacts, engine, links, is_sandboxed)
         self.handlers = Handlers()

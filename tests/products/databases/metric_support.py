@@ -15,13 +15,13 @@ import pytest
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.vault import service as vault
+from moorage.engines import make_engine
 from moorage.products.databases import servers, service, tables
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
-from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.sandbox.usage import process_tree
 
 ADMIN = "a" * 32
@@ -90,9 +90,16 @@ class Fleet:
 
     @classmethod
     def make(cls, db: Store) -> Fleet:
-        folder = db.env.settings.folder("run")
         catalog = SoftwareCatalog([shared_folder()], db.env.settings.folder("engines"))
-        return cls(db, Servers(db, LocalReplicas(folder), catalog, is_sandboxed=True))
+        return cls(
+            db,
+            Servers(
+                db,
+                make_engine(db.env.settings, "databases", is_sandboxed=True, volumes_in="databases"),
+                catalog,
+                is_sandboxed=True,
+            ),
+        )
 
     async def start(self, type_: str = "postgresql", name: str = "harbor", **changed: Any) -> Database:
         found = await make_database(self.db, name=name, type_=type_, software=SOFTWARE[type_], **changed)

@@ -309,10 +309,10 @@ async def test_a_linked_project_gets_the_address_and_a_way_there(team: Team, db:
     row = await team.row()
 
     secret = await db.read(lambda tx: vault.find(tx, team.org_id, projects.resource_of(project_id), "DATABASE_URL"))
-    doors = await db.read(lambda tx: tx.env.hooks.of(launching.EGRESS)["databases"](tx, team.org_id, project_id))
+    rules = await db.read(lambda tx: tx.env.hooks.of(launching.EGRESS)["databases"](tx, team.org_id, project_id))
 
     assert secret == f"postgresql://ada:correct%20horse@127.0.0.1:{row.port}/orders"
-    assert doors == [f"127.0.0.1:{row.port}"]
+    assert [(each.workload, str(each.address)) for each in rules] == [(f"database-{row.id}", f"127.0.0.1:{row.port}")]
     assert (await team.read())["projectId"] == project_id
 
 

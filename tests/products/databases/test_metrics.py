@@ -29,6 +29,7 @@ from moorage.products.databases.metrics.service import (
 )
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
+from moorage.runtime.logs.local import LocalLogs
 
 pytestmark = pytest.mark.anyio
 
@@ -375,7 +376,7 @@ async def test_the_timetable_has_fine_rows_forgotten_before_coarse_ones(
     for ago in (2 * HOUR_MS, 8 * DAY_MS, 31 * DAY_MS):
         await add(db, found, *(answer(now - ago + off) for off in (-2 * HOUR_MS, -HOUR_MS, HOUR_MS)))
     handlers = Handlers()
-    retention.register(handlers)
+    retention.register(handlers, LocalLogs(db.env.settings.folder("logs")))
     await handlers.ensure_maintenance(db, clock.now())
     clock.now_ms = now
 

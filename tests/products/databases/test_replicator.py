@@ -24,7 +24,9 @@ from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx, move
 from moorage.core.telemetry import Telemetry
+from moorage.engines import make_engine
 from moorage.products.databases import service
+from moorage.products.databases.replication import watcher
 from moorage.products.databases.replication.tables import FENCED, Pair, read_pair
 from moorage.products.databases.replication.watcher import Replicator
 from moorage.products.databases.servers import SUPERSEDED, Servers, add_server, servers_of, set_server
@@ -32,7 +34,6 @@ from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
-from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.sandbox.usage import process_tree
 
 pytestmark = [
@@ -172,10 +173,10 @@ class Writer:
 
 
 @pytest.fixture(params=["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
-async def world(request: pytest.FixtureRequest, db: Store, tmp_path: Path) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest, db: Store) -> AsyncIterator[World]:
     for folder in ("databases", "logs", "keys", "engines"):
         db.env.settings.folder(folder).mkdir(parents=True, exist_ok=True)
-    engine = LocalReplicas(tmp_path / "run", "databases")
+    engine = make_engine(db.env.settings, "databases", is_sandboxed=True, volumes_in="databases")
     catalog = SoftwareCatalog([shared_folder()], db.env.settings.folder("engines"))
     servers = Servers(db, engine, catalog, is_sandboxed=True)
     replicator = Replicator(db, servers, Telemetry(quiet=True))
@@ -184,9 +185,9 @@ async def world(request: pytest.FixtureRequest, db: Store, tmp_path: Path) -> As
         yield made
         await made.replicator.close()
     finally:
-        for key in list(engine.states()):
-            await engine.stop(key, 0.0)
-        await engine.close()
+        for key in list(engine.workloads.states()):
+            await engine.workloads.stop(key, 0.0)
+        await engine.workloads.close()
 
 
 async def make_world(db: Store, servers: Servers, replicator: Replicator, type_: str) -> World:
@@ -366,7 +367,7 @@ class Died(BaseException):
 Step = tuple[str, str]
 STOP: Step = ("servers", "stop")  # after the fencing, before the old primary is killed
 START: Step = ("servers", "start")  # before the replica is promoted
-SUPERSEDE: Step = ("replicator", "_mark_superseded")  # after the promotion, before the rows change
+SUPERSEDE: Step = ("watcher", "mark_superseded")  # after the promotion, before the rows change
 ENSURE_PORT: Step = ("replicator", "_ensure_port")  # after the rows change, before it has the address
 STEPS = [("postgresql", step) for step in (STOP, START, SUPERSEDE, ENSURE_PORT)] + [("mysql", SUPERSEDE)]
 
@@ -394,7 +395,7 @@ async def test_a_switch_that_the_death_of_the_platform_has_cut_short_is_finished
 
 async def die_at(world: World, step: Step, old: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the primary, and the platform at a step."""
-    owner: Any = world.servers if step[0] == "servers" else world.replicator
+    owners: dict[str, Any] = {"servers": world.servers, "replicator": world.replicator, "watcher": watcher}
 
     def die(*_: Any, **__: Any) -> Any:
         raise Died
@@ -402,7 +403,7 @@ async def die_at(world: World, step: Step, old: Server, monkeypatch: pytest.Monk
     world.kill(old)
     world.lose(old)
     with monkeypatch.context() as patched:
-        patched.setattr(owner, step[1], die)
+        patched.setattr(owners[step[0]], step[1], die)
         with pytest.raises(Died):
             await world.until(lambda _: False)
     await world.replicator.close()

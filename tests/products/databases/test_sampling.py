@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import move
 from moorage.core.kit.clock import MINUTE_MS, ManualClock
 from moorage.core.telemetry import Telemetry
+from moorage.engines import make_engine
 from moorage.products.databases import service
 from moorage.products.databases.metrics import sampling
 from moorage.products.databases.metrics import service as metrics
@@ -360,7 +361,10 @@ def make_servers(db: Store, engine: MemoryReplicas) -> Servers:
     """Servers without processes."""
     engines = db.env.settings.folder("engines")
     engines.mkdir(parents=True)
-    return Servers(db, engine, SoftwareCatalog([], engines), is_sandboxed=True)
+    ports = replace(
+        make_engine(db.env.settings, "databases", is_sandboxed=True, volumes_in="databases"), workloads=engine
+    )
+    return Servers(db, ports, SoftwareCatalog([], engines), is_sandboxed=True)
 
 
 @SQLITE

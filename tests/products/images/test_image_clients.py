@@ -1,12 +1,14 @@
-"""Pushes and pulls with the real clients skopeo and buildah."""
+"""Pushes and pulls with the real clients docker, podman, skopeo and buildah."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 from tests.products.images.image_pushes import Harbor, run_client, write_layout
+from tests.runtime.images.building.docker_daemon import running_docker
 from tests.runtime.images.registry_support import LOOPBACK, QUICK
 
 from moorage.core.kit.clock import SystemClock
@@ -98,6 +100,53 @@ def test_buildah_builds_and_pushes(harbor: Harbor, tmp_path: Path) -> None:
 
     assert pushed.returncode == 0, pushed.stderr
     assert harbor.deployment_count("by-buildah") == 1
+
+
+@pytest.mark.deep
+def test_podman_logs_in_pushes_and_pulls_the_same_image(harbor: Harbor) -> None:
+    target = f"{harbor.host}/{harbor.slug}/by-podman:v1"
+
+    with tempfile.TemporaryDirectory(prefix="podman-") as folder:  # podman refuses long paths
+        home = Path(folder)
+        storage = ["--storage-driver", "vfs", "--root", str(home / "root"), "--runroot", str(home / "run")]
+        layout = write_layout(home / "image", b"podman")
+
+        def podman(*argv: str) -> str:
+            done = run_client("podman", *storage, *argv, home=home)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        podman("login", PLAIN, "-u", "ada", "-p", harbor.token, harbor.host)
+        image = podman("pull", f"oci:{layout}:latest")
+        podman("push", PLAIN, image, target)
+        podman("rmi", "--force", image)
+        pulled = podman("pull", PLAIN, target)
+
+    assert pulled == image
+    assert harbor.deployment_count("by-podman") == 1
+
+
+@pytest.mark.deep
+@pytest.mark.xdist_group("docker")
+def test_docker_logs_in_pushes_and_pulls_the_same_image(harbor: Harbor, tmp_path: Path) -> None:
+    target = f"{harbor.host}/{harbor.slug}/by-docker"
+    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY hello.txt /\nCMD ["/hello.txt"]\n')
+    (tmp_path / "hello.txt").write_text("hello")
+
+    with tempfile.TemporaryDirectory(prefix="docker-", ignore_cleanup_errors=True) as folder:
+        with running_docker(Path(folder)) as docker:
+            docker.run("login", harbor.host, "--username", "ada", "--password-stdin", input_=harbor.token.encode())
+            image = docker.build(tmp_path, tmp_path / "Dockerfile", {}, "", "-t", f"{target}:v1")
+            docker.run("push", f"{target}:v1")
+            docker.run("tag", f"{target}:v1", f"{target}:v2")
+            docker.run("push", f"{target}:v2")
+            docker.run("rmi", f"{target}:v1", f"{target}:v2")
+            docker.run("pull", f"{target}:v2")
+            pulled = docker.run("images", "--no-trunc", "-q", f"{target}:v2").decode().strip()
+
+    assert pulled == image
+    assert harbor.deployment_count("by-docker") == 2
+    assert harbor.uploads == []
 
 
 async def test_the_platform_pulls_from_itself_like_from_any_registry(harbor: Harbor, tmp_path: Path) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from tests.builders import make_member, make_org, make_token, make_user
 from tests.client import Client, Reply
 from tests.products.functions.support import form, zip_of
+from tests.products.repositories.support import Checkout
 
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.plans.service import Plan
 from moorage.app import App
+from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.gateway import reconciler as keeper
 from moorage.gateway.reconciler import Hosts
+from moorage.products.repositories import service
+from moorage.products.repositories.names import Name
+from moorage.products.repositories.storage import Storage
 
 SITE = {"index.html": "<h1>one</h1>", "about.html": "<h1>about</h1>"}
 
@@ -67,3 +73,11 @@ async def make_team(app: App, db: Database, *, plan: Plan = Plan.PRO, role: Role
     user = owner if role is Role.OWNER else await make_member(db, org, role)
     token = await make_token(db, user, org.id)
     return Team(org.id, Client(app.asgi, token=token), db)
+
+
+async def push(team: Team, work: Checkout) -> None:
+    """Put the commits into the built-in git server, as a push to `acme/site` would."""
+    storage, name = Storage(team.db.env.settings), Name("acme", "site")
+    made = await team.db.write(lambda tx: service.begin_push(tx, team.org_id, name, Actor(None, "Ada")))
+    folder = await storage.ensure(made.id)
+    await asyncio.to_thread(work.git, "push", str(folder), "--all")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from tests.conftest import RunJobs
-from tests.products.projects.support import Team
+from tests.products.projects.support import Team, push
 from tests.products.repositories.support import Checkout
 from tests.runtime.scan.samples import EICAR, elf
-
-from moorage.core.audit.service import Actor
-from moorage.products.repositories import service
-from moorage.products.repositories.names import Name
-from moorage.products.repositories.storage import Storage
 
 pytestmark = [
     pytest.mark.anyio,
@@ -31,14 +25,6 @@ def work(tmp_path: Path) -> Checkout:
     made = Checkout.init(tmp_path / "work")
     made.commit("the first", index_html="<h1>one</h1>")
     return made
-
-
-async def push(team: Team, work: Checkout) -> None:
-    """Put the commits into the built-in git server, as a push would."""
-    storage, name = Storage(team.db.env.settings), Name("acme", "site")
-    made = await team.db.write(lambda tx: service.begin_push(tx, team.org_id, name, Actor(None, "Ada")))
-    folder = await storage.ensure(made.id)
-    await asyncio.to_thread(work.git, "push", str(folder), "--all")
 
 
 async def deploy(team: Team, run_jobs: RunJobs) -> tuple[str, str]:

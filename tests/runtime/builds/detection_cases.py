@@ -34,6 +34,11 @@ def py(*names: str, **files: Any) -> dict[str, Any]:
     return {"requirements.txt": "\n".join(names), **files}
 
 
+def nx_repository(files: dict[str, Any]) -> dict[str, Any]:
+    """Return an Nx workspace whose package.json lists the frameworks of its apps."""
+    return {**js("nx", "@nestjs/core", "@angular/core", "next", "vite"), "nx.json": {}, **files}
+
+
 RUN = "npm run build"
 START = {"start": "node server.js"}
 SERVER = {"scripts": START, "server.js": "http.createServer().listen(process.env.PORT)"}
@@ -48,6 +53,9 @@ CASES = (
     Case("Laravel", {**js("vite"), "composer.json": "{}", "artisan": "x"}, refusal="artisan"),
     Case("WordPress", {"wp-config-sample.php": "x", "index.php": "x"}, refusal="WordPress"),
     Case("PHP", {"index.php": "x", "style.css": "x"}, refusal="index.php"),
+    Case("PHP", {"composer.json": "{}", "web/index.php": "x", "Procfile": "web: heroku-php-apache2 web/"},
+         refusal="web/index.php"),
+    Case("Java", {"pom.xml": "x", "Procfile": "web: java -jar target/shop.jar"}, refusal="pom.xml"),
     Case("Phoenix", {"mix.exs": "x"}, refusal="mix.exs"),
     Case("Java", {"pom.xml": "x", "src/main/resources/index.html": "x"}, refusal="pom.xml"),
     Case(".NET", {"shop.csproj": "x"}, refusal="shop.csproj"),
@@ -75,7 +83,9 @@ CASES = (
     Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate"}),
          "npm run generate", ".output/public", wanted="static"),
     Case("Nuxt 2", {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": {"start": "nuxt start"}}},
-         "nuxt build", start="npm start"),
+         "npm install --no-save --no-audit --no-fund webpack@4 && nuxt build", start="npm start"),
+    Case("Nuxt 2", {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": {"start": "nuxt start"}},
+         "yarn.lock": ""}, "nuxt build", start="npm start"),
     Case("Nuxt", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate", "preview": "nuxt preview"}),
          RUN, start=NITRO),
     Case("SvelteKit (static)", js("@sveltejs/kit", "@sveltejs/adapter-static", "vite"), RUN, "build"),
@@ -156,8 +166,28 @@ CASES = (
     Case("NestJS", {"package.json": {"dependencies": {"@nestjs/core": "5", "typescript": "3"}}}, "tsc",
          start="node dist/main.js"),
     Case("Nx", {**js("express", "nx", scripts={"build": "nx build", "start": "nx serve"}), "nx.json": "{}",
-         "project.json": {"targets": {"build": {"executor": "@nx/esbuild:esbuild",
-         "options": {"platform": "node", "outputPath": "dist/api"}}}}}, RUN, start="node dist/api/main.js"),
+         "project.json": {"projectType": "application", "targets": {"build": {"executor": "@nx/esbuild:esbuild",
+         "options": {"platform": "node", "outputPath": "dist/api"}}}, "name": "api"}}, RUN,
+         start="node dist/api/main.js"),
+    Case("Nx", nx_repository({"apps/api/project.json": {"projectType": "application", "name": "api", "targets": {
+         "build": {"executor": "@nx/webpack:webpack", "options": {"target": "node", "outputPath": "dist/apps/api"}}}},
+         "apps/api-e2e/project.json": {"projectType": "application", "name": "api-e2e"}}), "nx build api",
+         start="node dist/apps/api/main.js"),
+    Case("Nx", nx_repository({"workspace.json": {"projects": {"web": {"root": "apps/web", "projectType": "application",
+         "architect": {"build": {"builder": "@nrwl/next:build", "options": {"outputPath": "dist/apps/web"}}}}}}}),
+         "nx build web", start="next start dist/apps/web"),
+    Case("Nx", nx_repository({"apps/api/project.json": {"projectType": "application", "name": "api"},
+         "apps/api/webpack.config.js": "output: { path: join(__dirname, '../../dist/apps/api') }, target: 'node'"}),
+         "nx build api", start="node dist/apps/api/main.js"),
+    Case("Nx (static)", nx_repository({"apps/web/project.json": {"projectType": "application", "name": "web",
+         "targets": {"build": {"executor": "@nx/angular:application", "options": {"outputPath": "dist/apps/web"}}}}}),
+         "nx build web", "dist/apps/web/browser"),
+    Case("Nx (static)", nx_repository({"apps/web/project.json": {"projectType": "application", "name": "web"},
+         "apps/web/vite.config.ts": "build: { outDir: '../../dist/apps/web' }"}), "nx build web", "dist/apps/web"),
+    Case("Nx with several apps", nx_repository({f"apps/{name}/project.json": {"projectType": "application",
+         "name": name, "targets": {"build": {"executor": executor}}} for name, executor in
+         (("api", "@nx/node:build"), ("web", "@nx/vite:build"))}),
+         refusal="set buildCmd to `nx build api` and startCmd to `node dist/apps/api/main.js`"),
     Case("Express", {"package.json": {"dependencies": {"express": "4"}, "scripts": {"start": "node server.js",
          "heroku-postbuild": "npm run build --prefix client"}}, "server.js": ""}, "npm run heroku-postbuild",
          start="npm start"),
@@ -198,6 +228,14 @@ CASES = (
     Case("Shiny", py("shiny", **{"app.py": "from shiny import App"}), start="shiny run --host"),
     Case("Dash", py("dash", **{"app.py": "from dash import Dash\napp = Dash()\nserver = app.server"}),
          start="gunicorn app:server", server="gunicorn"),
+    # The package only creates the app; the module that is served imports its pages.
+    Case("Flask", py("flask", "gunicorn", **{"shop/__init__.py": "app = Flask(__name__)", "shop/web.py":
+         "from . import app, views", "startup.py": "from shop.web import app"}),
+         start=f"gunicorn startup:app {HOST_PORT}"),
+    # A Flask app with a dashboard as one of its parts.
+    Case("Flask", py("flask", "dash", **{"shop/dashboard.py": "from dash import Dash", "shop/__init__.py":
+         "def init_app():\n    return Flask(__name__)", "main.py": "from shop import init_app\napp = init_app()"}),
+         start=f"gunicorn main:app {HOST_PORT}", server="gunicorn"),
     Case("Panel", py("panel", **{"app.py": "import panel as pn"}), start="panel serve app.py --address"),
     Case("FastAPI", py("-r base.txt", **{"base.txt": "fastapi\nuvicorn", "app/main.py": "api: FastAPI = FastAPI()",
          "app/__init__.py": ""}), start="uvicorn app.main:api --host"),

@@ -36,6 +36,32 @@ def test_packages_that_are_not_listed_fit_to_those_that_are_pinned(
 
 
 @pytest.mark.parametrize(
+    ("requirements", "code", "bounds"),
+    [
+        ("fastapi", 'return templates.TemplateResponse("a.html", {"request": request})', ["starlette<1"]),
+        ("fastapi>=0.100", 'templates.TemplateResponse(\n    name="a.html", context=values)', ["starlette<1"]),
+        ("fastapi", 'return templates.TemplateResponse(request, "a.html")', []),
+        ("fastapi\nstarlette==0.40", 'templates.TemplateResponse("a.html", {})', []),
+        ("flask", "@app.before_first_request\ndef start(): ...", ["flask<2.3", "werkzeug<3"]),
+        ("flask==2.2.5", "@app.before_first_request\ndef start(): ...", ["werkzeug<3"]),
+        ("flask\nflask-login", "from flask import Flask, Markup", ["flask<3", "werkzeug<3"]),
+        ("fastapi", "from pydantic import BaseModel, BaseSettings", ["pydantic<2"]),
+        ("django", "from django.conf.urls import include, url", ["django<4"]),
+        ("django>=2.2,<3", "from django.conf.urls import include, url", []),
+        ("django", "from django.urls import path", []),
+        ("numpy", "x = np.float(3)", ["numpy<1.24"]),
+        ("numpy", "x = np.float64(3) + np.int_(2)", []),
+    ],
+)
+def test_packages_fit_to_the_code_that_calls_them(
+    tmp_path: Path, requirements: str, code: str, bounds: list[str]
+) -> None:
+    write_files(tmp_path, {"requirements.txt": requirements, "shop/views.py": code})
+
+    assert list(companions.bounds(Folder(tmp_path, ""))) == bounds
+
+
+@pytest.mark.parametrize(
     ("requirements", "raised"),
     [
         ("Django==3.2\nPillow==8.3.2\n", ["pillow>=8.3.2,<10"]),
@@ -52,6 +78,18 @@ def test_pinned_versions_of_compiled_packages_may_be_raised(
     assert list(companions.raised(Folder(tmp_path, ""))) == raised
 
 
+@pytest.mark.parametrize(
+    ("requirement", "is_old"),
+    [("psycopg2==2.9.1", True), ("psycopg2==2.9.9", False), ("psycopg2", False), ("psycopg2-binary==2.8.6", False)],
+)
+def test_an_old_psycopg2_is_replaced(tmp_path: Path, requirement: str, is_old: bool) -> None:
+    write_files(tmp_path, {"requirements.txt": f"flask\n{requirement}", "app.py": "app = Flask(__name__)"})
+
+    plan = detect.make_plan(make_request(tmp_path, wanted="auto"), Folder(tmp_path, ""))
+
+    assert any("psycopg2-binary is installed in its place" in note for note in plan.notes) == is_old
+
+
 def test_the_plan_names_the_bounds(tmp_path: Path) -> None:
     write_files(
         tmp_path, {"requirements.txt": "flask==2.2.5", "app.py": "from flask import Flask\napp = Flask(__name__)"}
@@ -60,7 +98,7 @@ def test_the_plan_names_the_bounds(tmp_path: Path) -> None:
 
     plan = detect.make_plan(request, detect.open_base(request))
 
-    assert "newer versions do not fit to those that the project pins: werkzeug<3" in plan.notes
+    assert "newer versions do not fit to this project: werkzeug<3" in plan.notes
 
 
 @pytest.mark.deep

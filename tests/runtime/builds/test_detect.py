@@ -347,6 +347,57 @@ def test_an_app_that_lists_no_dependencies_gets_the_well_known_packages_that_it_
     assert found.server == "flask gunicorn numpy pandas pillow"
 
 
+def test_apps_and_middleware_of_django_are_imports_too(tmp_path: Path) -> None:
+    settings = (
+        "INSTALLED_APPS = [\n    'django.contrib.admin',\n    'rest_framework',\n    # 'channels',\n    'shop',\n]\n"
+        "MIDDLEWARE = ['whitenoise.middleware.WhiteNoiseMiddleware']\n"
+    )
+    write_files(tmp_path, {"manage.py": "import django", "shop/settings.py": settings, "shop/__init__.py": ""})
+
+    assert plan(make_request(tmp_path, wanted="auto")).server == "django djangorestframework whitenoise"
+
+
+def test_packages_that_a_library_imports_for_the_code_are_found(tmp_path: Path) -> None:
+    code = (
+        "from fastapi import FastAPI, Form\nfrom pydantic import BaseModel, EmailStr\napp = FastAPI()\n"
+        "hashes = CryptContext(schemes=['bcrypt'])\nengine = create_engine('postgresql+asyncpg://localhost/shop')\n"
+    )
+    write_files(tmp_path, {"main.py": code})
+
+    expected = "fastapi uvicorn asyncpg bcrypt email-validator pydantic python-multipart"
+    assert plan(make_request(tmp_path, wanted="auto")).server == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "build"),
+    [
+        ({"config.example.json": "{}", "lib/db.js": "require('../config.json')"},
+         "cp config.example.json config.json && npm run build"),
+        ({"config/db.js.sample": "", "index.js": "const db = require('./config/db');"},
+         "cp config/db.js.sample config/db.js && npm run build"),
+        ({"config.example.json": "{}", "config.json": "{}", "index.js": "require('./config.json')"}, "npm run build"),
+        ({"config.example.json": "{}", "index.js": "require('./settings')"}, "npm run build"),
+    ],
+)  # fmt: skip
+def test_an_example_takes_the_place_of_a_missing_file_that_the_code_reads(
+    tmp_path: Path, files: dict[str, str], build: str
+) -> None:
+    scripts = {"build": "tsc", "start": "node index.js"}
+    write_files(tmp_path, {"package.json": {"scripts": scripts, "dependencies": {"koa": "2"}}, **files})
+
+    assert plan(make_request(tmp_path, wanted="auto")).build == build
+
+
+def test_an_example_of_a_python_module_is_copied_too(tmp_path: Path) -> None:
+    code = "from flask import Flask\nimport settings\napp = Flask(__name__)"
+    write_files(tmp_path, {"requirements.txt": "flask", "app.py": code, "settings.py.example": "DEBUG = False"})
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert found.build == "cp settings.py.example settings.py"
+    assert any("settings.py.example is used in its place" in note for note in found.notes)
+
+
 def test_an_app_that_lists_dependencies_gets_no_others(tmp_path: Path) -> None:
     code = "import pandas\nfrom flask import Flask\napp = Flask(__name__)"
     write_files(tmp_path, {"app.py": code, "requirements.txt": "flask\ngunicorn\n"})

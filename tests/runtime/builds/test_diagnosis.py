@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, refused_visitors
+from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, needed_python, refused_visitors
 
 NODE_STACK = """
 node:internal/modules/cjs/loader:1404
@@ -23,6 +23,10 @@ Node.js v24.0.0
 CASES = {
     "a package of Node.js": (NODE_STACK.format("express"), ("package express", "npm install express", "package.json")),
     "a package with a scope": (NODE_STACK.format("@hono/node-server/x"), ("npm install @hono/node-server`",)),
+    "a module of the app": (
+        NODE_STACK.format("./config.json"),
+        ("index.js requires ./config.json", "commit that file"),
+    ),
     "a file": (NODE_STACK.format("/work/dist/server.js"), ("no file dist/server.js", "`start` script")),
     "an import": (
         'Traceback (most recent call last):\n  File "/work/app.py", line 1, in <module>\n    import requests\n'
@@ -49,6 +53,16 @@ CASES = {
         "npm error sharp: Installation error: getaddrinfo ENOTFOUND files.example.test\n",
         ("sharp", "package.json", "files.example.test"),
     ),
+    "a tool that downloads in the build": (
+        "Error: request to https://binaries.example.test/all_commits/0c1f/schema-engine.gz failed, reason: getaddrinfo "
+        "ENOTFOUND binaries.example.test\n",
+        ("package.json", "binaries.example.test", "operator"),
+    ),
+    "a package from a repository": (
+        "npm error request to https://codeload.example.test/acme/tides/tar.gz/0c1f failed, reason: getaddrinfo "
+        "ENOTFOUND codeload.example.test\n",
+        ("package.json", "acme/tides", "package registry"),
+    ),
     "an old package on a newer Python": (
         "Error: module 'inspect' has no attribute 'getargspec'\n",
         ("too old for its version of Python", ".python-version", "getargspec"),
@@ -56,6 +70,10 @@ CASES = {
     "a new package beside an old one": (
         "ImportError: cannot import name 'url_quote' from 'werkzeug.urls' (/work/.venv/lib/urls.py)\n",
         ("too new for another package", "requirements.txt", "url_quote"),
+    ),
+    "a variable of a file of variables": (
+        '  File "/work/db.py", line 7, in <module>\n    URL = config["DATABASE_URL"]\nKeyError: \'DATABASE_URL\'\n',
+        ("variable DATABASE_URL is not set", "`env`"),
     ),
     "a variable of Python": (
         "Traceback:\n  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'STRIPE_KEY'\n",
@@ -148,3 +166,14 @@ def test_a_started_django_app_that_refuses_the_host_of_its_visitors_is_noticed()
 
     assert warning == "visitors get status 400: add 'shop.localhost' to ALLOWED_HOSTS in the settings of Django"
     assert refused_visitors("Invalid HTTP_HOST header: 'a b'. The domain name provided is not valid") is None
+
+
+def test_the_version_of_python_that_a_dependency_needs_is_read_from_the_output_of_uv() -> None:
+    output = (
+        "  × No solution found when resolving dependencies:\n"
+        "  ╰─▶ Because the current Python version (3.11.2) does not satisfy Python>=3.12 and\n"
+        "      django==6.0 depends on Python>=3.12, we can conclude that django==6.0 cannot be used.\n"
+    )
+
+    assert needed_python(output) == ">=3.12"
+    assert needed_python("ModuleNotFoundError: No module named 'django'") == ""

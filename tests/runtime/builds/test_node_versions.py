@@ -85,6 +85,8 @@ def test_the_version_comes_from_the_files_of_version_managers_and_then_from_pack
         ({"devDependencies": {"webpack": "^4.46.0"}}, "lts/*", "16"),
         ({"devDependencies": {"webpack": "^5.90.0"}}, "", None),
         ({"devDependencies": {"webpack": "latest"}}, "", None),
+        ({"dependencies": {"better-sqlite3": "12.8.0"}, "engines": {"node": ">=20.0.0 <=24.x.x"}}, "", "22"),
+        ({"dependencies": {"better-sqlite3": "^13.0.1"}}, "", None),
     ],
 )
 def test_old_build_tools_ask_for_the_version_that_they_run_with(

@@ -44,6 +44,15 @@ async def test_an_app_without_dependencies_imports_no_package_of_the_machine(tmp
     assert found == ("[]\n", "")
 
 
+@pytest.mark.deep
+async def test_a_well_known_package_that_the_code_imports_and_no_file_lists_is_installed(tmp_path: Path) -> None:
+    code = "import six, toml\ntry:\n    import MySQLdb\nexcept ImportError:\n    pass\n"
+
+    app = await release(tmp_path, {"requirements.txt": "six==1.16.0", "main.py": code})
+
+    assert await said(app, "import six, toml; print(six.__version__)") == ("1.16.0\n", "")
+
+
 def _host_packages() -> set[str]:
     """Names of packages that the interpreter of this machine has installed for itself."""
     folders = [sysconfig.get_path("purelib"), "/usr/lib/python3/dist-packages"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import platform
+import subprocess
 import tarfile
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +17,9 @@ from tests.runtime.builds.build_support import write_files
 from moorage.runtime.builds.detection.python_versions import choose, find_wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
-from moorage.runtime.builds.toolchain import toolchain_downloads, toolchains
+from moorage.runtime.builds.python import debian
+from moorage.runtime.builds.toolchain import toolchain_downloads, toolchains, tools
+from moorage.runtime.builds.toolchain.toolchains import Toolchains
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 
@@ -121,6 +124,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     index = tmp_path / "downloads.json"
     index.write_text(json.dumps({f"cpython-3.12.4-linux-{machine}-gnu": listed}))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(index))
+    monkeypatch.setattr(debian, "RELEASES", {})  # No test of the mirror waits for the archive of Debian.
     return path
 
 
@@ -177,3 +181,56 @@ def test_another_patch_version_is_no_reason_to_fail(settings: Settings, tmp_path
 
     assert python == installed
     assert said == [f"python:   {version}, the installed release of it (runtime.txt asks for {version}.99)"]
+
+
+def test_a_dependency_that_needs_a_newer_python_gets_it(settings: Settings, tmp_path: Path, mirror: Path) -> None:
+    known = toolchain_downloads.pythons(settings)
+    oldest = Toolchains(known[min(known, key=lambda version: int(version[2:]))])
+    folder = Folder(write_files(tmp_path / "app", {"requirements.txt": "django==6.0"}), "")
+    said: list[str] = []
+
+    newer = toolchains.find_newer(settings, folder, oldest, ">=3.12,<3.13", said.append)
+
+    assert newer == Toolchains(toolchain_downloads.pythons(settings)["3.12"])
+    assert said[-1] == "a dependency needs Python >=3.12,<3.13: 3.12 is used"
+
+
+def test_a_dependency_does_not_change_the_python_that_the_project_pins(
+    settings: Settings, tmp_path: Path, mirror: Path
+) -> None:
+    version, runtime = next(iter(toolchain_downloads.pythons(settings).items()))
+    folder = Folder(write_files(tmp_path / "app", {".python-version": version}), "")
+
+    assert toolchains.find_newer(settings, folder, Toolchains(runtime), ">=3.12", print) is None
+
+
+@pytest.mark.deep
+def test_debian_has_a_python_that_brings_its_c_library_along(tmp_path: Path) -> None:
+    scratch, version = tmp_path / "scratch", next(iter(debian.RELEASES))
+    scratch.mkdir()
+
+    debian.fetch(version, tmp_path, scratch)
+
+    python = tmp_path / debian.NAME.format(version) / "bin" / f"python{version}"
+    subprocess.run([python, "-m", "venv", "--copies", "--without-pip", tmp_path / "env"], check=True)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"#!{tmp_path}/env/bin/python\nimport ctypes, sqlite3, ssl, sys\nprint(sys.prefix, sys.version)\n"
+    )
+    program.chmod(0o755)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    assert printed.startswith(f"{tmp_path}/env {version}.")
+    assert (python.parents[1] / "include" / f"python{version}" / "Python.h").is_file()
+
+
+@pytest.mark.parametrize(
+    ("folder", "inside"),
+    [("/tmp/data/cpython-3.13", "/opt/python-3.13"), ("/srv/data/cpython-3.13", "/srv/data/cpython-3.13")],
+)
+def test_a_python_in_a_folder_that_sandboxes_cover_is_mounted_elsewhere(folder: str, inside: str) -> None:
+    python = Runtime("python:3.13", "python", Path(folder, "bin/python3.13"))
+    node = Runtime("nodejs:24", "nodejs", Path("/usr/bin/node"))
+
+    sandboxed, plain = (tools.Tools(node, python, is_sandboxed=is_sandboxed) for is_sandboxed in (True, False))
+
+    assert (sandboxed.python, plain.python) == (f"{inside}/bin/python3.13", f"{folder}/bin/python3.13")

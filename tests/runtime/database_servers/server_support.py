@@ -39,7 +39,7 @@ from moorage.runtime.database_servers.ports import (
 from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
-from moorage.runtime.engines.ports import ReplicaState, ServerSpec
+from moorage.runtime.engines.ports import Egress, ReplicaState, ServerSpec
 
 T = TypeVar("T")
 WAIT_S = 90.0
@@ -147,17 +147,16 @@ class Server:
         return ServerSpec(
             key=self.key,
             token=f"token-of-{self.key}",
-            release=self.software.home,
             argv=self.kind.argv(self.software, self.options, **self.paths),
             env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env},
-            binds=self.software.binds,
-            log_folder=str(self.lab.home / "logs" / self.key),
+            files=self.software.files,
+            log=str(self.lab.home / "logs" / self.key),
             volume=str(self.folder),
             disk_mb=self.options.disk_mb,
             cpu=2.0,
             memory_mb=max(512, self.options.memory_mb),
             uid=self.uid,
-            doors=[f"127.0.0.1:{self.options.primary.address.port}"] if self.options.primary else [],
+            egress=[Egress("primary", self.options.primary.address)] if self.options.primary else [],
             port=self.options.port,
             stop_signal=self.kind.stop_signal,
             is_boxed=self.is_boxed,

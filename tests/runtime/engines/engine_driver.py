@@ -8,20 +8,32 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from moorage.runtime.engines import wire
 from moorage.runtime.engines.local import LocalReplicas
-from moorage.runtime.engines.ports import CannotStart
+from moorage.runtime.engines.local_specs import LocalFiles
+from moorage.runtime.engines.ports import Address, AppSpec, CannotStart, Egress, ReplicaSpec, RunSpec, ServerSpec
+
+KINDS: dict[str, type[ReplicaSpec]] = {"app": AppSpec, "server": ServerSpec, "run": RunSpec}
+
+
+def read_spec(told: dict[str, Any]) -> ReplicaSpec:
+    """Return a spec from its fields and those of its files; `doors` has the ports of its egress rules."""
+    names = {each.name for each in fields(LocalFiles)}
+    files = LocalFiles(**{name: value for name, value in told.items() if name in names})
+    others = {name: value for name, value in told.items() if name not in names | {"kind", "doors"}}
+    doors = [each.rpartition(":") for each in told.get("doors", ())]
+    egress = [Egress("", Address(int(port), host)) for host, _, port in doors]
+    return KINDS[told["kind"]](**others, files=files, egress=egress)
 
 
 async def answer(replicas: LocalReplicas, asked: dict[str, Any], changes: list[str]) -> Any:
     match asked.pop("do"):
         case "start":
             try:
-                return asdict(await replicas.start(wire.read_spec(json.dumps(asked["spec"]).encode())))
+                return asdict(await replicas.start(read_spec(asked["spec"])))
             except CannotStart as error:
                 return {"error": str(error)}
         case "look":

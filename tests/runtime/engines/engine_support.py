@@ -123,7 +123,7 @@ class Replica:
 
     def log(self) -> list[str]:
         """Return the lines of its log without their times: stream and text."""
-        files = sorted(Path(self.spec["log_folder"]).glob(f"*-{self.key}.log"))
+        files = sorted(Path(self.spec["log"]).glob(f"*-{self.key}.log"))
         lines = [line for file in files for line in file.read_text().splitlines()]
         return [f"{stream} {text}" for _, stream, _, text in (line.split(" ", 3) for line in lines)]
 
@@ -188,7 +188,7 @@ class Engine:
         usual = {"env": {"PATH": "/usr/bin:/bin"}, "binds": self._binds(), "kind": "app"}
         limits = {"memory_mb": 256, "pids": 64, "uid": APP_UID if self.mode == "root" else 0}
         told = {"key": key, "token": f"token-of-{key}", "release": str(release), "argv": argv}
-        return {**usual, **limits, **told, "log_folder": str(self.home / "logs"), **changed}
+        return {**usual, **limits, **told, "log": str(self.home / "logs"), **changed}
 
     def volume(self) -> str:
         """Make a folder that an app can write to."""

@@ -14,9 +14,9 @@ import pytest
 from tests.runtime.engines.engine_support import Engine, engine_of, lives
 from tests.runtime.workers.invoker_support import until
 
-from moorage.runtime.engines import wire
 from moorage.runtime.engines.local import LocalReplicas
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.local_specs import LocalFiles
+from moorage.runtime.engines.ports import AppSpec, CannotStart
 from moorage.runtime.sandbox.usage import process_tree
 
 SESSION = 3  # index in /proc/<pid>/stat, counted after the name
@@ -36,13 +36,13 @@ def fork_server_of(engine: Engine) -> int:
     return fork_server_below(engine.process.pid) or 0
 
 
-def spec_for(folder: Path, key: str) -> ReplicaSpec:
+def spec_for(folder: Path, key: str) -> AppSpec:
     app = folder / "app"
     app.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    told = {"kind": "app", "key": key, "token": "token", "release": str(app), "argv": ["sleep", "600"]}
-    usual = {"env": {"PATH": "/usr/bin:/bin"}, "log_folder": str(folder / "logs")}
-    return wire.read_spec(wire.line({**told, **usual}))
+    files = LocalFiles(release=str(app))
+    env = {"PATH": "/usr/bin:/bin"}
+    return AppSpec(key=key, token="token", argv=["sleep", "600"], env=env, files=files, log=str(folder / "logs"))
 
 
 def test_shims_come_from_one_fork_server_and_lists_of_processes_tell_them_apart(engine: Engine) -> None:

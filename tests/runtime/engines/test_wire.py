@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import Address, AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.local_specs import LocalFiles, ShimApp, ShimRun, ShimServer, ShimSpec
+from moorage.runtime.engines.ports import Address, ReplicaState
 
 COMMON: dict[str, Any] = {
     "key": "r1",
@@ -16,13 +17,14 @@ COMMON: dict[str, Any] = {
     "argv": ["node"],
     "env": {"A": "ü\n"},
     "hidden": ["s"],
-    "log_folder": "/l",
+    "log": "/l",
+    "files": LocalFiles(release="/r", binds={"/a": "/b"}),
 }
-SPECS = [AppSpec(**COMMON), ServerSpec(**COMMON, port=5432), RunSpec(**COMMON, timeout_s=60)]
+SPECS = [ShimApp(**COMMON), ShimServer(**COMMON, port=5432), ShimRun(**COMMON, timeout_s=60, result="/c1.json")]
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_of_each_kind_is_one_line_and_comes_back_whole(spec: ReplicaSpec) -> None:
+def test_a_spec_of_each_kind_is_one_line_and_comes_back_whole(spec: ShimSpec) -> None:
     line = wire.spec_line(spec)
 
     assert line.count(b"\n") == 1

@@ -27,6 +27,7 @@ class ImageRunner:
     mode: str
     home: Path  # belongs to that user
     image: Path
+    maps_ids: bool = True
 
     @property
     def is_root(self) -> bool:
@@ -46,7 +47,7 @@ class ImageRunner:
     def job(self, argv: Sequence[str], *, lowers: Sequence[Path] = (), upper: str = "", **changed: Any) -> Job:
         folders = [str(self.image), *map(str, lowers)]
         on_disk = str(self.folder(upper)) if upper else ""
-        root = ImageRoot(folders, on_disk, size_mb=16, first_id=FIRST_ID if self.is_root else 0)
+        root = ImageRoot(folders, on_disk, size_mb=16, first_id=FIRST_ID if self.is_root else 0, maps_ids=self.maps_ids)
         names = {name: changed.pop(name) for name in ("user", "size_mb", "first_id") if name in changed}
         given: dict[str, Any] = {"env": {"PATH": PATH}, "network": False, "timeout_s": 60.0, **changed}
         return Job(argv=list(argv), work="", root=replace(root, **names), **given)

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.mounts import own_mounts
 from tests.runtime.sandbox.image_runs import FIRST_ID, ImageRunner
 from tests.runtime.shim.image_support import make_root
-from tests.runtime.workers.invoker_support import MODE_PARAMS, give
+from tests.runtime.workers.invoker_support import MODE_PARAMS, MODES, give
 
+from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.rootfs.spec import FIRST_RANGE, IDS, RANGES, first_id
 from moorage.runtime.sandbox.runs.main import NO_SANDBOX, TOO_MUCH_DISK
 
@@ -20,19 +22,23 @@ PASSWD = "root:x:0:0:root:/root:/bin/sh\nnode:x:1000:1001::/home/node:/bin/sh\nb
 GROUP = "root:x:0:\nstaff:x:50:other,node\n"
 
 
-@pytest.fixture(params=MODE_PARAMS, scope="module")
+COPIES = "root, copies"  # root on a kernel without id-mapped mounts below an overlay
+
+
+@pytest.fixture(params=[*MODE_PARAMS, *([COPIES] if "root" in MODES else [])], scope="module")
 def runner(request: pytest.FixtureRequest) -> Iterator[ImageRunner]:
+    mode = request.param.partition(",")[0]
     with tempfile.TemporaryDirectory(prefix="image-") as folder:
-        image = make_root(Path(folder, "image"), "chown", "chmod", "rm", "mknod", "stat", "mv", "mkfifo", "dd")
+        image = make_root(Path(folder, "image"), "chown", "chmod", "rm", "mknod", "stat", "mv", "mkfifo", "dd", "ln")
         (image / "etc" / "passwd").write_text(PASSWD)
         (image / "etc" / "group").write_text(GROUP)
         (image / "old").mkdir()
         (image / "old" / "file").write_text("old")
         Path(folder).chmod(0o755)
-        give(Path(folder), request.param)
-        if request.param == "root":
+        give(Path(folder), mode)
+        if mode == "root":
             os.chown(image / "app", 1000, 1001)
-        yield ImageRunner(request.param, Path(folder), image)
+        yield ImageRunner(mode, Path(folder), image, maps_ids=request.param != COPIES)
 
 
 def kinds(folder: Path) -> dict[str, str]:
@@ -201,6 +207,13 @@ def test_a_link_of_the_image_does_not_lead_a_mount_out_of_it(runner: ImageRunner
     assert {"hosts", "hostname", "resolv.conf"} <= set(listed)
 
 
+@pytest.mark.parametrize("user", ["", "node"])
+def test_output_streams_are_opened_by_their_paths(runner: ImageRunner, user: str) -> None:
+    script = "ln -s /dev/stdout /tmp/out.log && echo out >> /tmp/out.log && echo err > /dev/stderr"
+
+    assert runner.lines(script, user=user) == ["out", "err"]
+
+
 def test_the_working_directory_is_made(runner: ImageRunner) -> None:
     assert runner.lines("echo x > y; cat /srv/deep/y; stat -c %u /srv", cwd="/srv/deep") == ["x", "0"]
 
@@ -212,3 +225,24 @@ def test_ranges_of_workloads_are_apart() -> None:
     assert min(firsts) == FIRST_RANGE
     assert max(firsts) + IDS < 2**32 - 1
     assert all((first - FIRST_RANGE) % IDS == 0 for first in firsts)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode == "root"])
+def test_an_image_on_a_file_system_without_id_mapped_mounts_runs_from_a_copy(tmp_path: Path, mode: str) -> None:
+    tmp_path.chmod(0o755)
+    for name in ("empty", "upper", "work", "disk"):
+        (tmp_path / name).mkdir()
+    with own_mounts():
+        layers = f"lowerdir={tmp_path}/empty,upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+        sys_.mount("overlay", str(tmp_path / "disk"), "overlay", 0, layers)
+        image = make_root(tmp_path / "disk" / "image", "chown", "stat")
+        os.chown(image / "app", 1000, 1001)
+        runner = ImageRunner(mode, tmp_path, image)
+
+        first = runner.lines("stat -c %u:%g /app / && echo x > /app/new && chown 5 /app/new && stat -c %u /app/new")
+        again = runner.lines("ls /app")
+
+        assert first == ["1000:1001", "0:0", "5"]
+        assert again == ["data"]
+        assert sorted(os.listdir(tmp_path / "disk")) == ["image", f"image.ids-{FIRST_ID}", "image.ids.lock"]

@@ -45,17 +45,17 @@ def run_script(engine: Engine, image: Path, script: str, **changed: Any) -> Repl
 def start_run(engine: Engine, image: Path, argv: list[str], **changed: Any) -> Replica:
     spec = spec_of(engine, image, argv, **{"kind": "run", "workdir": "", **changed})
     folder = str(engine.home / "logs" / spec["key"])
-    return engine.begin({**spec, "log_folder": folder, "result": f"{folder}/result.json"}, listens=False)
+    return engine.begin({**spec, "log": folder}, listens=False)
 
 
 def output_of(run: Replica) -> list[str]:
     """Return what a run printed, once it has succeeded."""
-    path = Path(run.spec["result"])
+    path = run.folder.parent.with_name("shims-results") / f"{run.key}.json"
     until(path.exists, f"the result of {run.key}")
     assert json.loads(path.read_text())["exitCode"] == 0, run.log()
     return [line[2:] for line in run.log() if line.startswith("o ")]
 
 
 def refusal(engine: Engine, image: Path, argv: list[str], **changed: Any) -> str:
-    spec = spec_of(engine, image, argv, **{"kind": "run", "result": str(engine.home / "logs" / "never"), **changed})
+    spec = spec_of(engine, image, argv, **{"kind": "run", **changed})
     return str(engine.ask("start", spec=spec)["error"])

@@ -145,12 +145,12 @@ def test_temporary_files_have_room_of_their_own_and_end_with_the_app(engine: Eng
 def test_an_app_that_prints_without_end_is_still_answered_for(engine: Engine) -> None:
     app = engine.start({"main.py": FLOOD}, [engine.python, "main.py"], listens=False)
 
-    until(lambda: any(Path(app.spec["log_folder"]).glob(f"*-{app.key}.log")))
+    until(lambda: any(Path(app.spec["log"]).glob(f"*-{app.key}.log")))
     states = [app.look()["phase"] for _ in range(5)]
     app.stop(grace_s=0.0)
 
     assert states == ["running"] * 5
-    assert sum(path.stat().st_size for path in Path(app.spec["log_folder"]).glob("*.log")) < 110 * 10**6
+    assert sum(path.stat().st_size for path in Path(app.spec["log"]).glob("*.log")) < 110 * 10**6
 
 
 def test_secrets_are_not_written_to_the_log(engine: Engine) -> None:

@@ -15,8 +15,8 @@ from tests.runtime.workers.invoker_support import until
 TRAP = """
 import os, signal, sys, time
 def stop(number, frame):
-    print("stopped by", number, flush=True)
-    sys.exit(0)
+    os.write(1, b"stopped by %d\\n" % number)  # A handler may interrupt a print.
+    os._exit(0)
 signal.signal(int(sys.argv[1]), stop)
 print("ready", flush=True)
 while True:
@@ -49,6 +49,15 @@ def test_an_app_writes_to_its_root_and_as_root_changes_owners(engine: Engine, la
 
     owner = [33, 44] if engine.mode == "root" else [0, 0]
     assert lab.run(code) == [*owner, 0, "/app", False]
+
+
+def test_an_app_opens_its_output_streams_by_their_paths(lab: Replica) -> None:
+    code = """
+    with open("/dev/stdout", "a") as out, open("/dev/stderr", "a") as error:
+        answer = [out.write("x"), error.write("y")]
+    """
+
+    assert lab.run(code) == [1, 1]
 
 
 def test_a_process_of_the_image_is_unprivileged_outside(engine: Engine, lab: Replica) -> None:
@@ -130,6 +139,18 @@ def test_a_health_check_runs_in_the_sandbox_of_the_app(engine: Engine, image: Pa
     assert any("it is unhealthy: the HEALTHCHECK of the image ended with exit code" in line for line in app.log())
     app.run("open('/health', 'w').write('fine'); answer = 1")
     app.until(health="healthy")
+
+
+def test_an_app_that_stays_unhealthy_is_restarted(engine: Engine, image: Path) -> None:
+    argv = ["/bin/sh", "-c", "test ! -e /broken"]
+    app = start_checked(engine, image, argv, health_start_s=600.0, health_restart_s=0.1)
+    app.until(health="healthy")
+
+    app.run("open('/broken', 'w').close(); answer = 1")
+    app.until(restarts=1)
+
+    app.until(health="healthy")  # The file was in the root of the run that ended.
+    assert any("ended: it was unhealthy for 0.1 s; starting again" in line for line in app.log())
 
 
 def test_a_health_check_that_hangs_is_killed(engine: Engine, image: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.engines.engine_support import Engine, Replica, lives
 from tests.runtime.workers.invoker_support import until
 
-from moorage.runtime.logs.reader import AppLogs
+from moorage.runtime.logs.reader import LogFolder
 
 SHELL = ["/bin/sh", "-c"]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,19 +20,21 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def begin(engine: Engine, argv: list[str], files: dict[str, str] | None = None, **changed: Any) -> Replica:
     spec = engine.make(files or {}, argv, kind="run", **changed)
-    folder = str(engine.home / "logs" / spec["key"])
-    given = {"log_folder": folder, "result": f"{folder}/result.json"}
-    return engine.begin({**spec, **given}, listens=False)
+    return engine.begin({**spec, "log": str(engine.home / "logs" / spec["key"])}, listens=False)
+
+
+def path_of(run: Replica) -> Path:
+    return run.engine.home / "run" / "shims-results" / f"{run.key}.json"
 
 
 def result_of(run: Replica) -> Any:
-    path = Path(run.spec["result"])
+    path = path_of(run)
     until(path.exists, f"the result of {run.key}")
     return json.loads(path.read_text())
 
 
 def refusal(engine: Engine, argv: list[str], **changed: Any) -> str:
-    spec = engine.make({}, argv, kind="run", result=str(engine.home / "logs" / "never.json"), **changed)
+    spec = engine.make({}, argv, kind="run", **changed)
     return str(engine.ask("start", spec=spec)["error"])
 
 
@@ -53,7 +55,7 @@ def test_a_run_ends_with_its_exit_code_and_leaves_its_output(engine: Engine, cod
     log = run.log()
     assert {"o out", "e err"} <= set(log)
     assert (log[0], log[-1]) == ("s starting", f"s ended: it ended with exit code {code}")
-    until(lambda: run.state() is None)
+    assert run.until(phase="stopped")["exit_code"] == code
     until(lambda: not run.folder.exists())
 
 
@@ -95,8 +97,7 @@ def test_a_run_that_is_stopped_says_so(engine: Engine) -> None:
 
     run.stop(grace_s=0.2)
 
-    result = result_of(run)
-    assert (result["exitCode"], result["reason"]) == (137, "it was stopped")
+    assert run.log()[-1] == "s ended: it was stopped"
     assert not lives(run.shim)
 
 
@@ -120,7 +121,7 @@ def test_a_run_goes_on_when_the_control_plane_is_killed_and_is_found_by_its_toke
 
     assert run.state()["phase"] == "running"
     run.stop(grace_s=0.0)
-    assert result_of(run)["reason"] == "it was stopped"
+    assert run.log()[-1] == "s ended: it was stopped"
 
 
 def test_what_ends_while_the_control_plane_is_away_is_read_later(engine: Engine) -> None:
@@ -131,7 +132,9 @@ def test_what_ends_while_the_control_plane_is_away_is_read_later(engine: Engine)
 
     until(lambda: not run.folder.exists())
     engine.ask("adopt", tokens={run.key: run.spec["token"]})
-    assert run.state() is None
+    assert (run.state()["phase"], run.state()["exit_code"]) == ("stopped", 5)
+    run.stop()
+    assert (run.state(), path_of(run).exists()) == (None, False)
 
 
 def test_of_a_long_log_the_newest_is_kept_and_the_cut_is_marked(engine: Engine) -> None:
@@ -139,9 +142,9 @@ def test_of_a_long_log_the_newest_is_kept_and_the_cut_is_marked(engine: Engine) 
     run = begin(engine, [engine.python, "main.py"], {"main.py": code}, log_bytes=2_000_000)
     result_of(run)
 
-    lines = AppLogs(Path(run.spec["log_folder"]).parent).read(run.key, limit=10**6)  # type: ignore[arg-type]
+    lines = LogFolder(Path(run.spec["log"])).read(limit=10**6)
 
-    size = sum(path.stat().st_size for path in Path(run.spec["log_folder"]).glob("*.log"))
+    size = sum(path.stat().st_size for path in Path(run.spec["log"]).glob("*.log"))
     assert 1_500_000 < size <= 2_000_500
     assert lines[0].stream == "system"
     assert lines[0].message.startswith("the log is cut here: ")
@@ -169,7 +172,7 @@ def test_a_killed_shim_takes_its_run_along_and_leaves_no_result(engine: Engine) 
 
     os.kill(run.shim, signal.SIGKILL)
 
-    until(lambda: run.state() is None)
+    run.until(phase="stopped", exit_code=None, reason=None)
     until(lambda: not lives(app))
-    assert not Path(run.spec["result"]).exists()
+    assert not path_of(run).exists()
     result_of(begin(engine, ["/bin/true"]))  # The next shim removes its leftovers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from moorage.core.net import tcp_sockets
 from moorage.runtime.shim import ports
 
 
@@ -36,7 +37,7 @@ def test_connections_and_listeners_at_a_port_are_counted() -> None:
         port = listener.getsockname()[1]
         listener.listen()
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
-            found = ports.count(port, ports.ESTABLISHED), ports.count(port, ports.LISTEN)
+            found = tcp_sockets.count(port, tcp_sockets.ESTABLISHED), tcp_sockets.count(port, tcp_sockets.LISTEN)
 
     assert found == (2, 1)
-    assert ports.count(port, ports.LISTEN) == 0
+    assert tcp_sockets.count(port, tcp_sockets.LISTEN) == 0

@@ -14,7 +14,7 @@ from tests.ports import free_port
 from tests.runtime.engines.engine_support import APP_UID, LAB, Engine, Replica, lives
 from tests.runtime.workers.invoker_support import python_of, until
 
-from moorage.runtime.shim import ports
+from moorage.core.net import tcp_sockets
 
 TIME_WAIT = 6
 IDLE = ["sleep", "600"]
@@ -87,7 +87,7 @@ def test_a_port_is_free_again_at_once_although_connections_of_the_last_server_li
         while client.recv(4096):
             pass  # The server closes the connection first, so its socket is in TIME_WAIT.
     first.stop()
-    assert ports.count(first.port, TIME_WAIT) > 0
+    assert tcp_sockets.count(first.port, TIME_WAIT) > 0
 
     second = server(engine, port=first.port)
 

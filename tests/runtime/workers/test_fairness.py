@@ -172,6 +172,20 @@ def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_sandbox: Mak
     assert sandbox.is_idle_class
 
 
+@pytest.mark.boundary("tenant-to-tenant", "Further sandboxes of a greedy organization get no normal CPU priority.")
+def test_a_further_sandbox_of_an_organization_in_debt_starts_in_the_idle_class(make_sandbox: MakeSandbox) -> None:
+    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+    fairness.cores = 0
+    check_until(fairness, lambda: sandbox.is_idle_class, sandbox, other)
+    admitted, counted, modest = make_sandbox(WAIT), make_sandbox(WAIT), make_sandbox(WAIT, org="2")
+
+    fairness.admit(admitted)
+    fairness.admit(modest)
+    fairness.count([counted, modest])
+
+    assert (admitted.is_idle_class, counted.is_idle_class, modest.is_idle_class) == (True, True, False)
+
+
 def test_a_sandbox_that_has_ended_is_forgotten(make_sandbox: MakeSandbox) -> None:
     fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.watch(sandbox)

@@ -39,7 +39,7 @@ class FolderPlan:
 def make(
     folder: Path, *, base_dir: str = "./", start_cmd: str = "", kind: Literal["auto", "static", "container"] = "auto"
 ) -> FolderPlan:
-    """Detect what a folder is; raises NotDeployable."""
+    """Detect the kind of a folder; raises NotDeployable."""
     if not folder.is_dir():
         raise NotDeployable(f"{folder} is not a folder")
     if kind == "auto" and (runtime := _function_runtime(folder)):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.cli.deploy.git import Git, GitFailed, basic_authorization, user_git
 
-# Never sent, whatever .gitignore says: local secrets, and files of this machine.
+# Never sent, also without a line in .gitignore: local secrets, and files of this machine.
 ALWAYS_LEFT_OUT = (
     ".git",
     ".env",
@@ -219,7 +219,7 @@ def _author(folder: Path) -> dict[str, str]:
 
 
 def _push_error(lines: list[str]) -> str:
-    """Return the lines of git that say what went wrong."""
+    """Return the lines of git that name the error."""
     told = [
         line.removeprefix("remote:").strip() for line in lines if line.startswith(("remote:", "fatal:", "error:", "!"))
     ]

@@ -97,10 +97,7 @@ def _app(result: Result, service: Node, databases: set[str]) -> None:
     if context.strip("./"):
         result.set(base_dir=context.removeprefix("./").rstrip("/"))
     if build:
-        why = "apps are built from their sources unless the language is docker"
-        result.leave("the Dockerfile", why, "`moorage detect` shows the commands; set language to docker to build it")
-    if build.is_table and build["args"]:
-        result.leave("build.args", "builds get the variables of env", "add them to [project.env]")
+        _build(result, build)
     command = service["command"].words() or service["entrypoint"].words()
     result.set(start_cmd=command, health_check_path=_health_path(service["healthcheck"]))
     memory = service["deploy"]["resources"]["limits"]["memory"].text() or service["mem_limit"].text()
@@ -113,6 +110,26 @@ def _app(result: Result, service: Node, databases: set[str]) -> None:
             result.leave(
                 f"{key} of the service", "apps run in a sandbox without it", "remove it, or run this part elsewhere"
             )
+
+
+def _build(result: Result, build: Node) -> None:
+    if not build.is_table:
+        result.dockerfile("")
+        return
+    args = {}
+    for name, value in _variables(build["args"]):
+        args[name], is_missing = _interpolated(value)
+        if is_missing:
+            del args[name]
+            step = "add its value to docker-build-args"
+            result.leave(f"build argument {name}", "its value is a variable of the shell", step)
+    result.dockerfile(build["dockerfile"].text(), target=build["target"].text(), args=args)
+    if build["dockerfile_inline"]:
+        result.leave("build.dockerfile_inline", "a Dockerfile is a file of the repository", "write it to a Dockerfile")
+    for key in ("ssh", "secrets", "additional_contexts"):
+        if build[key]:
+            why = "secrets of the project are available to RUN --mount=type=secret, and nothing else"
+            result.leave(f"build.{key}", why, "store it as a secret, or copy it in a stage")
 
 
 def _environment(result: Result, service: Node, databases: set[str]) -> None:
@@ -192,5 +209,6 @@ def _other(result: Result, name: str, service: Node) -> None:
             f"service {name}", f"{image} is not offered", "use a service elsewhere and store its address as a secret"
         )
     else:
-        why = "images are run as cronjobs only"
-        result.leave(f"service {name} ({service['image'].text()})", why, "deploy its sources as a project of their own")
+        image_name = service["image"].text()
+        step = f"`moorage projects create {name} --image {image_name}`"
+        result.leave(f"service {name} ({image_name})", "a moorage.toml has one project", step)

@@ -28,7 +28,7 @@ def run(path: Path, folder: Path, service: str | None = None) -> Result:
     result = Result.named(document["app"].text(), folder)
     for name, each in document["env"].table().items():
         result.env(name, each.text())
-    _build(result, document["build"])
+    _build(result, document["build"], folder)
     http = document["http_service"]
     result.set(health_check_path=_health_path(document, http))
     port = http["internal_port"].text()
@@ -46,13 +46,16 @@ def run(path: Path, folder: Path, service: str | None = None) -> Result:
     return result
 
 
-def _build(result: Result, build: Node) -> None:
+def _build(result: Result, build: Node, folder: Path) -> None:
+    """Use the image, else the Dockerfile; a file without [build] means the folder's own, if it has one."""
     if build["image"]:
-        why = "images are run as cronjobs only"
-        result.leave(f"build.image {build['image'].text()}", why, "deploy the sources of the app")
-    elif build:
+        result.set(kind="container", public_image=build["image"].text())
+    elif build["builder"] or build["buildpacks"]:
         step = "`moorage detect` shows the commands; set build-cmd and start-cmd to change them"
-        result.leave("build", "this platform builds apps from their sources", step)
+        result.leave("build", "this platform has no buildpacks", step)
+    elif build or (folder / "Dockerfile").is_file():
+        args = {name: each.text() for name, each in build["args"].table().items()}
+        result.dockerfile(build["dockerfile"].text(), target=build["build-target"].text(), args=args)
 
 
 def _health_path(document: Node, http: Node) -> str | None:

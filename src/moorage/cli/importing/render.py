@@ -8,15 +8,15 @@ from moorage.cli.importing.documents import CannotImport, Node, read
 from moorage.cli.importing.result import Result
 from moorage.cli.manifest.reading import Entry
 
-LANGUAGES = {"node": "nodejs", "python": "python", "go": "go"}
+LANGUAGES = {"node": "nodejs", "python": "python", "go": "go", "docker": "docker"}
 TIERS = {"free": "free", "starter": "micro", "standard": "small", "pro": "medium", "pro plus": "large",
          "pro max": "xlarge", "pro ultra": "xlarge"}  # fmt: skip
 KINDS = {"keyvalue": "Redis is not offered", "redis": "Redis is not offered"}
+CRONJOB_KEYS = {"rootDir": "base-dir", "buildCommand": "build-cmd", "startCommand": "start-cmd",
+                "dockerCommand": "command", "dockerfilePath": "dockerfile-path",
+                "dockerContext": "docker-build-context-dir"}  # fmt: skip
 LEFT = {
     "initialDeployHook": ("there are no hooks of a deployment", "run the command after the first deployment"),
-    "image": ("images are run as cronjobs only", "deploy the sources of the app"),
-    "dockerfilePath": ("apps are built from their sources unless the language is docker", "set language to docker"),
-    "dockerCommand": ("apps are built from their sources unless the language is docker", "set start-cmd"),
     "buildFilter": ("every push is deployed", "set auto-deploy = false"),
     "ipAllowList": ("addresses are not filtered", "test the address in the app"),
 }
@@ -78,6 +78,11 @@ def _project(result: Result, node: Node, groups: dict[str, Node]) -> None:
     )
     if not is_static:
         result.set(tier=TIERS.get(node["plan"].text()))
+    if runtime_of(node) == "docker":
+        result.dockerfile(node["dockerfilePath"].text(), node["dockerContext"].text())
+        result.set(start_cmd=node["dockerCommand"].text())
+    elif node["image"]:
+        result.set(kind="container", public_image=node["image"]["url"].text(), start_cmd=node["dockerCommand"].text())
     _variables(result, node, groups)
     scaling = node["scaling"]
     result.replicas(
@@ -150,11 +155,11 @@ def _cronjob(result: Result, name: str, node: Node, groups: dict[str, Node]) -> 
     entry: Entry = {"name": name[:52], "cron-schedule": node["schedule"].text()}
     language = LANGUAGES.get(runtime_of(node))
     if language is None:
-        step = "set language to nodejs, python or go"
+        step = "set language to nodejs, python, go or docker"
         result.leave(f"runtime {runtime_of(node) or '(none)'} of cron job {name}", "it is built from its sources", step)
     else:
         entry["language"] = language
-    for key, field in (("rootDir", "base-dir"), ("buildCommand", "build-cmd"), ("startCommand", "start-cmd")):
+    for key, field in CRONJOB_KEYS.items():
         if node[key]:
             entry[field] = node[key].text()
     _variables(result, node, groups, entry)

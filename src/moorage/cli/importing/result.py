@@ -1,4 +1,4 @@
-"""Result of an import: settings for moorage.toml, and a list of what was not carried over."""
+"""Result of an import: settings for moorage.toml, and a list of settings that were not carried over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY_PATH = re.compile(r"/?(\*|\(\.\*\)|:\w+\*|\(\.\+\))")
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that was not carried over, why, and what to do about it."""
+    """A setting that was not carried over, the reason, and the remedy."""
 
     what: str
     why: str
@@ -57,6 +57,24 @@ class Result:
         for name, value in values.items():
             if value not in (None, "", {}, []):
                 self.project[name.replace("_", "-")] = value
+
+    def dockerfile(self, path: str, context: str = "", target: str = "", args: Mapping[str, str] | None = None) -> None:
+        """Build the project from its Dockerfile; paths are below its base folder."""
+        self.set(kind="container", language="docker")
+        found = path.removeprefix("./").strip()
+        if found.startswith(("/", "..")):
+            self.leave(
+                f"Dockerfile {path}", "it is outside of the folder of the project", "set base-dir to a folder of both"
+            )
+        elif found not in ("", "Dockerfile"):
+            self.set(docker_file_path=found)
+        if context.strip("./"):
+            self.set(docker_build_context_dir=context.removeprefix("./").rstrip("/"))
+        kept = {name: value for name, value in (args or {}).items() if not is_secret(name, value)}
+        for name in (args or {}).keys() - kept.keys():
+            step = "store it as a secret, and read it with RUN --mount=type=secret"
+            self.leave(f"build argument {name}", "arguments are visible in the image", step)
+        self.set(docker_build_target=target, docker_build_args=kept)
 
     def secret(self, name: str) -> None:
         names: list[str] = self.project.setdefault("secrets", [])

@@ -1,4 +1,4 @@
-"""Applies differences in order; stops at the first error and reports what was applied before it."""
+"""Applies differences in order; stops at the first error and reports the changes before it."""
 
 from __future__ import annotations
 

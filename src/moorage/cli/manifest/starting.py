@@ -65,7 +65,7 @@ def save(folder: Path, draft: Draft, *, is_quiet: bool = False) -> None:
 
 
 def detected(folder: Path, name: str | None) -> Draft:
-    """Return the settings of a folder: its name, and as comments what a deployment would find out."""
+    """Return the settings of a folder: its name, and as comments the settings that a deployment would detect."""
     from moorage.runtime.builds.detection import detect
     from moorage.runtime.builds.ports import BuildFailed, request_of_folder
 

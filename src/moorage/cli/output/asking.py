@@ -1,4 +1,4 @@
-"""Questions to the user: confirmation of what cannot be undone, and secret values."""
+"""Questions to the user: confirmation of irreversible changes, and secret values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of resources in one word, and what is wrong with them."""
+"""States of resources in one word, and their problems."""
 
 from __future__ import annotations
 

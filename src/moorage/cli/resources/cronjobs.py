@@ -12,6 +12,7 @@ from moorage.cli.output.progress import Spinner, wait_for
 from moorage.cli.output.tables import Column, JsonOption, show_json, show_list, show_one
 from moorage.cli.output.terminal import is_terminal, log_text, note, paint, plain, say, stop
 from moorage.cli.output.words import ago, state_style
+from moorage.cli.resources import dockerfiles
 from moorage.cli.resources.finding import given
 from moorage.cli.resources.functions.folders import variables_of
 from moorage.cli.session import connect
@@ -77,6 +78,10 @@ def create(
     branch: BranchOption = None,
     base_dir: BaseOption = None,
     build: BuildOption = None,
+    dockerfile: dockerfiles.DockerfileOption = None,
+    docker_context: dockerfiles.ContextOption = None,
+    docker_target: dockerfiles.TargetOption = None,
+    build_arg: dockerfiles.ArgsOption = None,
     tier: TierOption = None,
     auto_deploy: AutoOption = None,
     env: EnvOption = None,
@@ -90,6 +95,8 @@ def create(
     """
     if (image is None) == (repository is None):
         stop("give either --image or --repository")
+    if any(option is not None for option in (dockerfile, docker_context, docker_target, build_arg)):
+        language = language or "docker"
     fields = given(
         public_image=image,
         image_source="public_image" if image is not None else None,
@@ -99,6 +106,10 @@ def create(
         branch=branch,
         base_dir=base_dir,
         build_cmd=build,
+        dockerfile_path=dockerfile,
+        docker_build_context_dir=docker_context,
+        docker_build_target=docker_target,
+        docker_build_args=dockerfiles.args_of(build_arg),
         instance_type=tier,
         auto_deploy=auto_deploy,
         env=_env(env),
@@ -166,16 +177,23 @@ def update(
     branch: BranchOption = None,
     base_dir: BaseOption = None,
     build: BuildOption = None,
+    dockerfile: dockerfiles.DockerfileOption = None,
+    docker_context: dockerfiles.ContextOption = None,
+    docker_target: dockerfiles.TargetOption = None,
+    build_arg: dockerfiles.ArgsOption = None,
     tier: TierOption = None,
     auto_deploy: AutoOption = None,
     env: EnvOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a cronjob; those that are not given stay. --env adds to the stored variables.
+    """Change settings of a cronjob; those that are not given stay.
+
+    --env and --build-arg add to the stored values.
 
     Examples: `moorage cronjobs update report --cron '0 7 * * *' --tier mini`.
     """
     client = connect.client()
+    stored_args = client.cronjobs.read(name).docker_build_args if build_arg else None
     merged = None
     if env:
         known = {each.name: each.value for each in client.cronjobs.read(name).env}
@@ -187,6 +205,10 @@ def update(
         branch=branch,
         base_dir=base_dir,
         build_cmd=build,
+        dockerfile_path=dockerfile,
+        docker_build_context_dir=docker_context,
+        docker_build_target=docker_target,
+        docker_build_args=dockerfiles.args_of(build_arg, stored_args),
         instance_type=tier,
         auto_deploy=auto_deploy,
         env=merged,

@@ -7,21 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List, Page
-from moorage.client.models.cronjobs import (
-    BuildLogs,
-    CreateCronjobInput,
-    CronjobDetail,
-    CronjobExecution,
-    CronjobListItem,
-    CronjobMutationResult,
-    ExecutionLogs,
-    TriggerCronjobResult,
-    UpdateCronjobInput,
-)
-from moorage.client.models.projects import EnvVar, SecretUpsert
 from moorage.client.streams import Event
 
 
@@ -31,12 +20,11 @@ class Cronjobs:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[CronjobListItem]:
+    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[models.CronjobListItem]:
         """List the organization's cronjobs, newest first."""
-        result: Page[CronjobListItem] = self._transport.call(
-            Call("GET", "/v1/cronjobs", query={"page": page, "pageSize": page_size}), Page[CronjobListItem]
+        return self._transport.call(
+            Call("GET", "/v1/cronjobs", query={"page": page, "pageSize": page_size}), Page[models.CronjobListItem]
         )
-        return result
 
     def create(
         self,
@@ -60,22 +48,22 @@ class Cronjobs:
         docker_build_target: str | UnsetType = UNSET,
         auto_deploy: bool | UnsetType = UNSET,
         public_image: str | UnsetType = UNSET,
-        env: List[EnvVar] | UnsetType = UNSET,
-        secrets: List[EnvVar] | UnsetType = UNSET,
+        env: List[models.EnvVar] | UnsetType = UNSET,
+        secrets: List[models.EnvVar] | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> CronjobMutationResult:
+    ) -> models.CronjobMutationResult:
         """Create a cronjob from a repository or a public image.
 
         A repository is built first; `deploymentUuid` names that build. `cronSchedule` is a cron expression
         of five fields or a name such as `@hourly`, in UTC.
         """
-        result: CronjobMutationResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/cronjobs",
                 query={"wait": wait},
-                body=CreateCronjobInput(
+                body=models.CreateCronjobInput(
                     name=name,
                     image_source=image_source,
                     cron_schedule=cron_schedule,
@@ -101,14 +89,12 @@ class Cronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CronjobMutationResult,
+            models.CronjobMutationResult,
         )
-        return result
 
-    def read(self, name: str) -> CronjobDetail:
+    def read(self, name: str) -> models.CronjobDetail:
         """Return a cronjob with its settings; secrets are never part of it."""
-        result: CronjobDetail = self._transport.call(Call("GET", f"/v1/cronjobs/{path_part(name)}"), CronjobDetail)
-        return result
+        return self._transport.call(Call("GET", f"/v1/cronjobs/{path_part(name)}"), models.CronjobDetail)
 
     def update(
         self,
@@ -128,22 +114,22 @@ class Cronjobs:
         auto_deploy: bool | UnsetType = UNSET,
         public_image: str | UnsetType = UNSET,
         command: str | UnsetType = UNSET,
-        env: List[EnvVar] | UnsetType = UNSET,
-        secrets: List[SecretUpsert] | UnsetType = UNSET,
+        env: List[models.EnvVar] | UnsetType = UNSET,
+        secrets: List[models.SecretUpsert] | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> CronjobMutationResult:
+    ) -> models.CronjobMutationResult:
         """Change a cronjob; a change of its source or build settings starts a build.
 
         Runs use the previous build until the new one succeeds. `env` replaces all variables and `secrets`
         all secrets; a secret without a value keeps its value.
         """
-        result: CronjobMutationResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/cronjobs/{path_part(name)}",
                 query={"wait": wait},
-                body=UpdateCronjobInput(
+                body=models.UpdateCronjobInput(
                     cron_schedule=cron_schedule,
                     instance_type=instance_type,
                     branch=branch,
@@ -164,9 +150,8 @@ class Cronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CronjobMutationResult,
+            models.CronjobMutationResult,
         )
-        return result
 
     def delete(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> None:
         """Delete a cronjob with its runs and their logs. A running run is stopped."""
@@ -179,40 +164,36 @@ class Cronjobs:
 
     def list_executions(
         self, name: str, *, page: int | None = None, page_size: int | None = None
-    ) -> Page[CronjobExecution]:
+    ) -> Page[models.CronjobExecution]:
         """List the runs of a cronjob, newest first."""
-        result: Page[CronjobExecution] = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/cronjobs/{path_part(name)}/executions", query={"page": page, "pageSize": page_size}),
-            Page[CronjobExecution],
+            Page[models.CronjobExecution],
         )
-        return result
 
-    def read_build_logs(self, name: str, uuid: str) -> BuildLogs:
+    def read_build_logs(self, name: str, uuid: str) -> models.BuildLogs:
         """Return the log and the status of a cronjob's build, by its `deploymentUuid`."""
-        result: BuildLogs = self._transport.call(
-            Call("GET", f"/v1/cronjobs/{path_part(name)}/builds/{path_part(uuid)}/logs"), BuildLogs
+        return self._transport.call(
+            Call("GET", f"/v1/cronjobs/{path_part(name)}/builds/{path_part(uuid)}/logs"), models.BuildLogs
         )
-        return result
 
-    def pause(self, name: str, *, idempotency_key: str | None = None) -> CronjobMutationResult:
+    def pause(self, name: str, *, idempotency_key: str | None = None) -> models.CronjobMutationResult:
         """Stop scheduled runs. A running run continues, and `trigger` still works."""
-        result: CronjobMutationResult = self._transport.call(
-            Call("POST", f"/v1/cronjobs/{path_part(name)}/pause", key=idempotency_key), CronjobMutationResult
+        return self._transport.call(
+            Call("POST", f"/v1/cronjobs/{path_part(name)}/pause", key=idempotency_key), models.CronjobMutationResult
         )
-        return result
 
-    def resume(self, name: str, *, idempotency_key: str | None = None) -> CronjobMutationResult:
+    def resume(self, name: str, *, idempotency_key: str | None = None) -> models.CronjobMutationResult:
         """Start scheduled runs again, from now on."""
-        result: CronjobMutationResult = self._transport.call(
-            Call("POST", f"/v1/cronjobs/{path_part(name)}/resume", key=idempotency_key), CronjobMutationResult
+        return self._transport.call(
+            Call("POST", f"/v1/cronjobs/{path_part(name)}/resume", key=idempotency_key), models.CronjobMutationResult
         )
-        return result
 
     def trigger(
         self, name: str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> TriggerCronjobResult:
+    ) -> models.TriggerCronjobResult:
         """Run a cronjob now. The next scheduled run does not change."""
-        result: TriggerCronjobResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/cronjobs/{path_part(name)}/trigger",
@@ -220,19 +201,17 @@ class Cronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            TriggerCronjobResult,
+            models.TriggerCronjobResult,
         )
-        return result
 
-    def read_execution_logs(self, uuid: str) -> ExecutionLogs:
+    def read_execution_logs(self, uuid: str) -> models.ExecutionLogs:
         """Return the log of a run, as one text and as lines.
 
         `stream` is `stdout`, `stderr`, or `system` for messages of the platform. The newest 10 MB are kept.
         """
-        result: ExecutionLogs = self._transport.call(
-            Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs"), ExecutionLogs
+        return self._transport.call(
+            Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs"), models.ExecutionLogs
         )
-        return result
 
     def follow_execution(self, uuid: str) -> Iterator[Event]:
         """Follow a run as server-sent events.
@@ -243,18 +222,10 @@ class Cronjobs:
         """
         return self._transport.follow(Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs/stream"))
 
-    def iterate(self, *, page_size: int | None = None) -> Iterator[CronjobListItem]:
+    def iterate(self, *, page_size: int | None = None) -> Iterator[models.CronjobListItem]:
         """Iterate over the items of all pages of `list`."""
+        return self._transport.iterate_pages(lambda page: self.list(page_size=page_size, page=page))
 
-        def fetch(page: int) -> Page[CronjobListItem]:
-            return self.list(page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
-
-    def iterate_executions(self, name: str, *, page_size: int | None = None) -> Iterator[CronjobExecution]:
+    def iterate_executions(self, name: str, *, page_size: int | None = None) -> Iterator[models.CronjobExecution]:
         """Iterate over the items of all pages of `list_executions`."""
-
-        def fetch(page: int) -> Page[CronjobExecution]:
-            return self.list_executions(name, page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
+        return self._transport.iterate_pages(lambda page: self.list_executions(name, page_size=page_size, page=page))

@@ -7,31 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import Page
-from moorage.client.models.databases import (
-    BackupItem,
-    ChangeTierInput,
-    CreateDatabaseInput,
-    DatabaseBackups,
-    DatabaseConnectionStrings,
-    DatabaseCredentials,
-    DatabaseDetail,
-    DatabaseEngineMetricsSummary,
-    DatabaseEngineMetricsTimeseries,
-    DatabaseExtensions,
-    DatabaseListItem,
-    DatabaseMetrics,
-    DatabaseQueryInput,
-    DatabaseQueryResult,
-    DatabaseTableDetail,
-    DatabaseTables,
-    Deleted,
-    Done,
-    RestoreDatabaseInput,
-    UpdateBackupsInput,
-)
 
 
 class Databases:
@@ -40,12 +19,11 @@ class Databases:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[DatabaseListItem]:
+    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[models.DatabaseListItem]:
         """List the organization's databases, newest first."""
-        result: Page[DatabaseListItem] = self._transport.call(
-            Call("GET", "/v1/databases", query={"page": page, "pageSize": page_size}), Page[DatabaseListItem]
+        return self._transport.call(
+            Call("GET", "/v1/databases", query={"page": page, "pageSize": page_size}), Page[models.DatabaseListItem]
         )
-        return result
 
     def create(
         self,
@@ -64,18 +42,18 @@ class Databases:
         project_id: int | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> DatabaseDetail:
+    ) -> models.DatabaseDetail:
         """Create a database; it accepts connections once it is `running`.
 
         Usually that takes less than a second. With `projectId` the project's app gets the URL as the secret
         `DATABASE_URL`, and may connect to the database.
         """
-        result: DatabaseDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/databases",
                 query={"wait": wait},
-                body=CreateDatabaseInput(
+                body=models.CreateDatabaseInput(
                     name=name,
                     type=type,
                     version=version,
@@ -92,22 +70,20 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DatabaseDetail,
+            models.DatabaseDetail,
         )
-        return result
 
-    def read(self, name: str) -> DatabaseDetail:
+    def read(self, name: str) -> models.DatabaseDetail:
         """Return a database, without its password.
 
         `version` is the requested version, `engineVersion` the running one, and `engineNote` explains a
         difference.
         """
-        result: DatabaseDetail = self._transport.call(Call("GET", f"/v1/databases/{path_part(name)}"), DatabaseDetail)
-        return result
+        return self._transport.call(Call("GET", f"/v1/databases/{path_part(name)}"), models.DatabaseDetail)
 
-    def delete(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> Deleted:
+    def delete(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> models.Deleted:
         """Delete a database; the operator can restore its data and backups for days."""
-        result: Deleted = self._transport.call(
+        return self._transport.call(
             Call(
                 "DELETE",
                 f"/v1/databases/{path_part(name)}",
@@ -115,44 +91,40 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            Deleted,
+            models.Deleted,
         )
-        return result
 
-    def read_connection_strings(self, name: str) -> DatabaseConnectionStrings:
+    def read_connection_strings(self, name: str) -> models.DatabaseConnectionStrings:
         """Return the URLs of a database, with stars for the password.
 
         A public database offers TLS; `caCertificate` verifies its certificate.
         """
-        result: DatabaseConnectionStrings = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/connection-strings"), DatabaseConnectionStrings
+        return self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/connection-strings"), models.DatabaseConnectionStrings
         )
-        return result
 
-    def read_password(self, name: str) -> DatabaseCredentials:
+    def read_password(self, name: str) -> models.DatabaseCredentials:
         """Return the password of a database, and record the caller in the activity feed."""
-        result: DatabaseCredentials = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/password"), DatabaseCredentials
+        return self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/password"), models.DatabaseCredentials
         )
-        return result
 
-    def list_extensions(self, name: str) -> DatabaseExtensions:
+    def list_extensions(self, name: str) -> models.DatabaseExtensions:
         """List the extensions of a running PostgreSQL database, by name.
 
         `CREATE EXTENSION` works for those with `available`; `reason` says why not for the others.
         `installedVersion` is null until it is created. MySQL has no extensions: `items` is empty.
         """
-        result: DatabaseExtensions = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/extensions"), DatabaseExtensions
+        return self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/extensions"), models.DatabaseExtensions
         )
-        return result
 
-    def rotate_password(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> Done:
+    def rotate_password(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> models.Done:
         """Set a new random password, and update the URL of a linked project.
 
         The database is `updating` until the new password is valid. Open connections stay open.
         """
-        result: Done = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/rotate-password",
@@ -160,9 +132,8 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            Done,
+            models.Done,
         )
-        return result
 
     def change_tier(
         self,
@@ -173,14 +144,14 @@ class Databases:
         confirm_downgrade_to_free: bool | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> DatabaseDetail:
+    ) -> models.DatabaseDetail:
         """Change the tier of a database and restart it; keeps its tier on failure."""
-        result: DatabaseDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/change-tier",
                 query={"wait": wait},
-                body=ChangeTierInput(
+                body=models.ChangeTierInput(
                     instance_type=instance_type,
                     expected_current_tier=expected_current_tier,
                     confirm_downgrade_to_free=confirm_downgrade_to_free,
@@ -188,9 +159,8 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DatabaseDetail,
+            models.DatabaseDetail,
         )
-        return result
 
     def upgrade(
         self,
@@ -201,14 +171,14 @@ class Databases:
         confirm_downgrade_to_free: bool | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> DatabaseDetail:
+    ) -> models.DatabaseDetail:
         """Change the tier of a database: the former name of `change-tier`."""
-        result: DatabaseDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/upgrade",
                 query={"wait": wait},
-                body=ChangeTierInput(
+                body=models.ChangeTierInput(
                     instance_type=instance_type,
                     expected_current_tier=expected_current_tier,
                     confirm_downgrade_to_free=confirm_downgrade_to_free,
@@ -216,24 +186,22 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DatabaseDetail,
+            models.DatabaseDetail,
         )
-        return result
 
-    def list_backups(self, name: str) -> DatabaseBackups:
+    def list_backups(self, name: str) -> models.DatabaseBackups:
         """Return the backup policy of a database, and its backups, newest first.
 
         `config` is null while backups are disabled. A backup is `completed` once the stored file was read
         back and checked; `verifiedAt` is the time of its last restore test.
         """
-        result: DatabaseBackups = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/backups"), DatabaseBackups
-        )
-        return result
+        return self._transport.call(Call("GET", f"/v1/databases/{path_part(name)}/backups"), models.DatabaseBackups)
 
-    def make_backup(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> BackupItem:
+    def make_backup(
+        self, name: str, *, wait: int | None = None, idempotency_key: str | None = None
+    ) -> models.BackupItem:
         """Create a backup now; it is `running` until the stored file was checked."""
-        result: BackupItem = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/backups",
@@ -241,9 +209,8 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            BackupItem,
+            models.BackupItem,
         )
-        return result
 
     def update_backups(
         self,
@@ -256,18 +223,18 @@ class Databases:
         backups_to_keep: int | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> DatabaseBackups:
+    ) -> models.DatabaseBackups:
         """Change the schedule, method and retention of backups.
 
         With the method `physical` the server's log is stored too, so that any point in time can be
         restored. Switching this on or off restarts the server: the database is `updating` for a moment.
         """
-        result: DatabaseBackups = self._transport.call(
+        return self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/databases/{path_part(name)}/backups",
                 query={"wait": wait},
-                body=UpdateBackupsInput(
+                body=models.UpdateBackupsInput(
                     enabled=enabled,
                     method=method,
                     cron_expression=cron_expression,
@@ -277,9 +244,8 @@ class Databases:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DatabaseBackups,
+            models.DatabaseBackups,
         )
-        return result
 
     def restore(
         self,
@@ -290,7 +256,7 @@ class Databases:
         target_time: str | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Done:
+    ) -> models.Done:
         """Replace the data of a database with a backup.
 
         The database stays available while the backup is loaded and checked, then it is down for about a
@@ -298,20 +264,19 @@ class Databases:
         and `statusReason` has the reason. With `targetTime` and a physical backup any later point in time
         can be restored.
         """
-        result: Done = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/restore",
                 query={"wait": wait},
-                body=RestoreDatabaseInput(backup_name=backup_name, confirm=confirm, target_time=target_time),
+                body=models.RestoreDatabaseInput(backup_name=backup_name, confirm=confirm, target_time=target_time),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            Done,
+            models.Done,
         )
-        return result
 
-    def read_metrics(self, name: str) -> DatabaseMetrics:
+    def read_metrics(self, name: str) -> models.DatabaseMetrics:
         """Return the current CPU and memory usage of a database's servers.
 
         Usage is measured every 15 seconds. `cpuMilli` covers the time since the previous measurement,
@@ -319,44 +284,39 @@ class Databases:
         and `available` is false. `containers` lists the server, named after its engine, and the replica of
         a replica set.
         """
-        result: DatabaseMetrics = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/metrics"), DatabaseMetrics
-        )
-        return result
+        return self._transport.call(Call("GET", f"/v1/databases/{path_part(name)}/metrics"), models.DatabaseMetrics)
 
     def read_metrics_summary(
         self, name: str, *, range: Literal["1h", "24h", "7d", "30d"] | None = None
-    ) -> DatabaseEngineMetricsSummary:
+    ) -> models.DatabaseEngineMetricsSummary:
         """Return engine metrics: current `connections`, `qps` and `cacheHitPct`.
 
         `qps` and `cacheHitPct` are averages over `range`: `1h`, `24h`, `7d` or `30d`. Fields without data
         are null, and `cacheHitPct` without reads. A cache miss of PostgreSQL may still be a hit in the
         operating system's cache.
         """
-        result: DatabaseEngineMetricsSummary = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/databases/{path_part(name)}/metrics/summary", query={"range": range}),
-            DatabaseEngineMetricsSummary,
+            models.DatabaseEngineMetricsSummary,
         )
-        return result
 
     def read_metrics_timeseries(
         self, name: str, *, range: Literal["1h", "24h", "7d", "30d"] | None = None
-    ) -> DatabaseEngineMetricsTimeseries:
+    ) -> models.DatabaseEngineMetricsTimeseries:
         """Return engine metrics and usage of a database over time.
 
         A point covers the time from `t` on: one minute (`1h`), five (`24h`), one hour (`7d`) or four
         (`30d`). The last point is the current one; a null is a missing sample. `cpuMilli` and `memoryMiB`
         are averages over all servers of the database, `diskMiB` is the largest value.
         """
-        result: DatabaseEngineMetricsTimeseries = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/databases/{path_part(name)}/metrics/timeseries", query={"range": range}),
-            DatabaseEngineMetricsTimeseries,
+            models.DatabaseEngineMetricsTimeseries,
         )
-        return result
 
     def query(
         self, name: str, *, sql: str, write: bool | UnsetType = UNSET, idempotency_key: str | None = None
-    ) -> DatabaseQueryResult:
+    ) -> models.DatabaseQueryResult:
         r"""Run one SQL statement on a running database, and record it in the activity feed.
 
         The statement can only read, unless an admin sends `write`. It ends after 10 seconds, and the answer
@@ -366,42 +326,33 @@ class Databases:
         8601). Large integers and decimals are text. An error of the server is a `bad_request` with its
         message in `fields.sql`, and `fields.position`, the place in the statement, if the server names one.
         """
-        result: DatabaseQueryResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/databases/{path_part(name)}/query",
-                body=DatabaseQueryInput(sql=sql, write=write),
+                body=models.DatabaseQueryInput(sql=sql, write=write),
                 key=idempotency_key,
             ),
-            DatabaseQueryResult,
+            models.DatabaseQueryResult,
         )
-        return result
 
-    def list_tables(self, name: str) -> DatabaseTables:
+    def list_tables(self, name: str) -> models.DatabaseTables:
         """List the tables and views of a running database, by schema and name, 5,000 at most.
 
         `rowEstimate` is the server's estimate, and `sizeBytes` includes indexes. Both are null for views.
         """
-        result: DatabaseTables = self._transport.call(
-            Call("GET", f"/v1/databases/{path_part(name)}/tables"), DatabaseTables
-        )
-        return result
+        return self._transport.call(Call("GET", f"/v1/databases/{path_part(name)}/tables"), models.DatabaseTables)
 
-    def read_table(self, name: str, schema: str, table: str) -> DatabaseTableDetail:
+    def read_table(self, name: str, schema: str, table: str) -> models.DatabaseTableDetail:
         """Return the columns and indexes of a table or view.
 
         `selectSql` is a statement for `POST /v1/databases/{name}/query` that reads its first 100 rows.
         """
-        result: DatabaseTableDetail = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/databases/{path_part(name)}/tables/{path_part(schema)}/{path_part(table)}"),
-            DatabaseTableDetail,
+            models.DatabaseTableDetail,
         )
-        return result
 
-    def iterate(self, *, page_size: int | None = None) -> Iterator[DatabaseListItem]:
+    def iterate(self, *, page_size: int | None = None) -> Iterator[models.DatabaseListItem]:
         """Iterate over the items of all pages of `list`."""
-
-        def fetch(page: int) -> Page[DatabaseListItem]:
-            return self.list(page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
+        return self._transport.iterate_pages(lambda page: self.list(page_size=page_size, page=page))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.domains import AddCustomDomainInput, CustomDomain, DomainDeleted
 
 
 class Domains:
@@ -14,43 +14,39 @@ class Domains:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def list(self, name: str) -> List[CustomDomain]:
+    def list(self, name: str) -> List[models.CustomDomain]:
         """List the custom domains of a project, oldest first."""
-        result: List[CustomDomain] = self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/domains"), List[CustomDomain]
-        )
-        return result
+        return self._transport.call(Call("GET", f"/v1/projects/{path_part(name)}/domains"), List[models.CustomDomain])
 
     def add(
         self, name: str, *, domain: str, wait: int | None = None, idempotency_key: str | None = None
-    ) -> CustomDomain:
+    ) -> models.CustomDomain:
         """Add a custom domain to a project.
 
         `records` lists the DNS records to set. The domain is served once `verify` finds the TXT record, or
         a CNAME record from the domain to the project. Keep the record: the platform checks it again every
         day.
         """
-        result: CustomDomain = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/domains",
                 query={"wait": wait},
-                body=AddCustomDomainInput(domain=domain),
+                body=models.AddCustomDomainInput(domain=domain),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CustomDomain,
+            models.CustomDomain,
         )
-        return result
 
     def verify(
         self, domain_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> CustomDomain:
+    ) -> models.CustomDomain:
         """Check a domain's DNS records now, and return the updated domain.
 
         The check waits for DNS, at most 5 seconds. `lastError` describes any other record found.
         """
-        result: CustomDomain = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/domains/{path_part(domain_id)}/verify",
@@ -58,13 +54,11 @@ class Domains:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CustomDomain,
+            models.CustomDomain,
         )
-        return result
 
-    def delete(self, domain_id: int | str, *, idempotency_key: str | None = None) -> DomainDeleted:
+    def delete(self, domain_id: int | str, *, idempotency_key: str | None = None) -> models.DomainDeleted:
         """Release a domain. It is no longer served, and other organizations may verify it."""
-        result: DomainDeleted = self._transport.call(
-            Call("DELETE", f"/v1/domains/{path_part(domain_id)}", key=idempotency_key), DomainDeleted
+        return self._transport.call(
+            Call("DELETE", f"/v1/domains/{path_part(domain_id)}", key=idempotency_key), models.DomainDeleted
         )
-        return result

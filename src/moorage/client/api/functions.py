@@ -7,27 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, Upload, path_part
 from moorage.client.model import List, Page
-from moorage.client.models.functions import (
-    FunctionDetail,
-    FunctionEnvVar,
-    FunctionFiles,
-    FunctionInvocation,
-    FunctionListItem,
-    FunctionMetrics,
-    FunctionRollbackInput,
-    FunctionSecretUpsert,
-    FunctionToken,
-    FunctionVersion,
-    InvokeFunctionInput,
-    InvokeFunctionResult,
-    RevealedSecret,
-    RevealInput,
-    SecretName,
-    UpdateFunctionInput,
-)
 from moorage.client.streams import Event
 
 
@@ -37,12 +20,11 @@ class Functions:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[FunctionListItem]:
+    def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[models.FunctionListItem]:
         """List the organization's functions, newest first."""
-        result: Page[FunctionListItem] = self._transport.call(
-            Call("GET", "/v1/functions", query={"page": page, "pageSize": page_size}), Page[FunctionListItem]
+        return self._transport.call(
+            Call("GET", "/v1/functions", query={"page": page, "pageSize": page_size}), Page[models.FunctionListItem]
         )
-        return result
 
     def create(
         self,
@@ -52,22 +34,22 @@ class Functions:
         timeout: int | UnsetType = UNSET,
         memory: int | UnsetType = UNSET,
         description: str | UnsetType = UNSET,
-        env: List[FunctionEnvVar] | UnsetType = UNSET,
-        secrets: List[FunctionEnvVar] | UnsetType = UNSET,
+        env: List[models.FunctionEnvVar] | UnsetType = UNSET,
+        secrets: List[models.FunctionEnvVar] | UnsetType = UNSET,
         network: Literal["internet", "none"] | UnsetType = UNSET,
         raw_http: bool | UnsetType = UNSET,
         handle_options: bool | UnsetType = UNSET,
         file: Upload,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> FunctionDetail:
+    ) -> models.FunctionDetail:
         """Create a function from a ZIP archive of its code.
 
         The archive is sent in the field `code` (or `file`). The main file is at its root or in its only top
         folder. Dependencies listed in package.json or requirements.txt are installed, unless the archive
         contains them.
         """
-        result: FunctionDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/functions",
@@ -89,19 +71,16 @@ class Functions:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            FunctionDetail,
+            models.FunctionDetail,
         )
-        return result
 
-    def read_token(self) -> FunctionToken:
+    def read_token(self) -> models.FunctionToken:
         """Return the organization's function token, masked."""
-        result: FunctionToken = self._transport.call(Call("GET", "/v1/functions/token"), FunctionToken)
-        return result
+        return self._transport.call(Call("GET", "/v1/functions/token"), models.FunctionToken)
 
-    def read(self, name: str) -> FunctionDetail:
+    def read(self, name: str) -> models.FunctionDetail:
         """Return a function with its settings."""
-        result: FunctionDetail = self._transport.call(Call("GET", f"/v1/functions/{path_part(name)}"), FunctionDetail)
-        return result
+        return self._transport.call(Call("GET", f"/v1/functions/{path_part(name)}"), models.FunctionDetail)
 
     def update(
         self,
@@ -110,25 +89,25 @@ class Functions:
         timeout: int | UnsetType = UNSET,
         memory: int | UnsetType = UNSET,
         description: str | UnsetType | None = UNSET,
-        env: List[FunctionEnvVar] | UnsetType = UNSET,
-        secrets: List[FunctionSecretUpsert] | UnsetType = UNSET,
+        env: List[models.FunctionEnvVar] | UnsetType = UNSET,
+        secrets: List[models.FunctionSecretUpsert] | UnsetType = UNSET,
         network: Literal["internet", "none"] | UnsetType = UNSET,
         raw_http: bool | UnsetType = UNSET,
         handle_options: bool | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> FunctionDetail:
+    ) -> models.FunctionDetail:
         """Update the settings of a function, for calls that start after the response.
 
         `env` replaces all variables and `secrets` all secrets; a secret without a value keeps its stored
         value.
         """
-        result: FunctionDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/functions/{path_part(name)}",
                 query={"wait": wait},
-                body=UpdateFunctionInput(
+                body=models.UpdateFunctionInput(
                     timeout=timeout,
                     memory=memory,
                     description=description,
@@ -141,43 +120,40 @@ class Functions:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            FunctionDetail,
+            models.FunctionDetail,
         )
-        return result
 
     def delete(self, name: str, *, idempotency_key: str | None = None) -> None:
         """Delete a function with its code, versions, schedules and records."""
         self._transport.call(Call("DELETE", f"/v1/functions/{path_part(name)}", key=idempotency_key), None)
 
-    def list_versions(self, name: str) -> List[FunctionVersion]:
+    def list_versions(self, name: str) -> List[models.FunctionVersion]:
         """List the versions of a function, newest first.
 
         All versions are kept until the function is deleted.
         """
-        result: List[FunctionVersion] = self._transport.call(
-            Call("GET", f"/v1/functions/{path_part(name)}/versions"), List[FunctionVersion]
+        return self._transport.call(
+            Call("GET", f"/v1/functions/{path_part(name)}/versions"), List[models.FunctionVersion]
         )
-        return result
 
-    def read_files(self, name: str, version: int | str) -> FunctionFiles:
+    def read_files(self, name: str, version: int | str) -> models.FunctionFiles:
         """Return the files of a version, without its dependencies.
 
         `text` is null for a file that is not UTF-8 text or is larger than 256 KB. There are at most 200
         files (`truncated` says that there are more) and 2 MB of text.
         """
-        result: FunctionFiles = self._transport.call(
-            Call("GET", f"/v1/functions/{path_part(name)}/versions/{path_part(version)}/files"), FunctionFiles
+        return self._transport.call(
+            Call("GET", f"/v1/functions/{path_part(name)}/versions/{path_part(version)}/files"), models.FunctionFiles
         )
-        return result
 
     def deploy(
         self, name: str, *, file: Upload, wait: int | None = None, idempotency_key: str | None = None
-    ) -> FunctionDetail:
+    ) -> models.FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
 
         Running calls finish on the version they started on; every later call runs on the new version.
         """
-        result: FunctionDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/functions/{path_part(name)}/deploy",
@@ -188,87 +164,82 @@ class Functions:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            FunctionDetail,
+            models.FunctionDetail,
         )
-        return result
 
     def roll_back(
         self, name: str, *, version: int, wait: int | None = None, idempotency_key: str | None = None
-    ) -> FunctionDetail:
+    ) -> models.FunctionDetail:
         """Make an existing version of a function its current one."""
-        result: FunctionDetail = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/functions/{path_part(name)}/rollback",
                 query={"wait": wait},
-                body=FunctionRollbackInput(version=version),
+                body=models.FunctionRollbackInput(version=version),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            FunctionDetail,
+            models.FunctionDetail,
         )
-        return result
 
-    def list_secrets(self, name: str) -> List[SecretName]:
+    def list_secrets(self, name: str) -> List[models.SecretName]:
         """List the names of a function's secrets."""
-        result: List[SecretName] = self._transport.call(
-            Call("GET", f"/v1/functions/{path_part(name)}/secrets"), List[SecretName]
-        )
-        return result
+        return self._transport.call(Call("GET", f"/v1/functions/{path_part(name)}/secrets"), List[models.SecretName])
 
-    def reveal_secret(self, function_name: str, *, name: str, idempotency_key: str | None = None) -> RevealedSecret:
+    def reveal_secret(
+        self, function_name: str, *, name: str, idempotency_key: str | None = None
+    ) -> models.RevealedSecret:
         """Show one secret. The caller is recorded in the activity feed."""
-        result: RevealedSecret = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 f"/v1/functions/{path_part(function_name)}/secrets/reveal",
-                body=RevealInput(name=name),
+                body=models.RevealInput(name=name),
                 key=idempotency_key,
             ),
-            RevealedSecret,
+            models.RevealedSecret,
         )
-        return result
 
     def invoke(
-        self, name: str, *, body: InvokeFunctionInput, idempotency_key: str | None = None
-    ) -> InvokeFunctionResult:
+        self, name: str, *, body: models.InvokeFunctionInput, idempotency_key: str | None = None
+    ) -> models.InvokeFunctionResult:
         """Run a function with any JSON value and return its result.
 
         The body is the payload, or an object with the single key `params`. If the function fails, the
         response is a success with the `status` `error`.
         """
-        result: InvokeFunctionResult = self._transport.call(
+        return self._transport.call(
             Call("POST", f"/v1/functions/{path_part(name)}/invoke", body=body, key=idempotency_key),
-            InvokeFunctionResult,
+            models.InvokeFunctionResult,
         )
-        return result
 
     def list_invocations(
         self, name: str, *, page: int | None = None, page_size: int | None = None
-    ) -> Page[FunctionInvocation]:
+    ) -> Page[models.FunctionInvocation]:
         """List a function's invocations, newest first, with their logs.
 
         The newest 10,000 of the last 30 days are kept. `logsCut` means that the page has more than 20 MB of
         logs and some are left out: request a smaller page. `logsDropped` means that some or all output of
         the call was not kept; a line in `stderr` says why.
         """
-        result: Page[FunctionInvocation] = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/functions/{path_part(name)}/invocations", query={"page": page, "pageSize": page_size}),
-            Page[FunctionInvocation],
+            Page[models.FunctionInvocation],
         )
-        return result
 
-    def read_metrics(self, name: str, *, from_ms: int | None = None, to_ms: int | None = None) -> FunctionMetrics:
+    def read_metrics(
+        self, name: str, *, from_ms: int | None = None, to_ms: int | None = None
+    ) -> models.FunctionMetrics:
         """Return invocations, errors and average latency (ms) over time.
 
         The response has at most 288 buckets. Without `fromMs` the range is the last 24 hours. Counters are
         kept for 90 days.
         """
-        result: FunctionMetrics = self._transport.call(
+        return self._transport.call(
             Call("GET", f"/v1/functions/{path_part(name)}/metrics", query={"fromMs": from_ms, "toMs": to_ms}),
-            FunctionMetrics,
+            models.FunctionMetrics,
         )
-        return result
 
     def follow_logs(self, name: str, *, tail: int | None = None) -> Iterator[Event]:
         """Follow a function live, as server-sent events.
@@ -279,18 +250,10 @@ class Functions:
         """
         return self._transport.follow(Call("GET", f"/v1/functions/{path_part(name)}/logs/stream", query={"tail": tail}))
 
-    def iterate(self, *, page_size: int | None = None) -> Iterator[FunctionListItem]:
+    def iterate(self, *, page_size: int | None = None) -> Iterator[models.FunctionListItem]:
         """Iterate over the items of all pages of `list`."""
+        return self._transport.iterate_pages(lambda page: self.list(page_size=page_size, page=page))
 
-        def fetch(page: int) -> Page[FunctionListItem]:
-            return self.list(page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
-
-    def iterate_invocations(self, name: str, *, page_size: int | None = None) -> Iterator[FunctionInvocation]:
+    def iterate_invocations(self, name: str, *, page_size: int | None = None) -> Iterator[models.FunctionInvocation]:
         """Iterate over the items of all pages of `list_invocations`."""
-
-        def fetch(page: int) -> Page[FunctionInvocation]:
-            return self.list_invocations(name, page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
+        return self._transport.iterate_pages(lambda page: self.list_invocations(name, page_size=page_size, page=page))

@@ -6,31 +6,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.identity import (
-    Account,
-    AccountInput,
-    BeginSignInInput,
-    BegunSignIn,
-    CreatedToken,
-    CreateTokenInput,
-    DemoLogin,
-    ExchangeCodeInput,
-    ExchangedCode,
-    LoginResult,
-    MarkedRead,
-    Me,
-    NotificationOut,
-    RevokedSession,
-    SessionOut,
-    SetupInput,
-    SignInMethods,
-    SocialLoginInput,
-    TokenItem,
-    Whoami,
-)
 
 
 class Identity:
@@ -41,98 +20,91 @@ class Identity:
 
     def social_login(
         self, *, auth_secret: str, terms_accepted: bool | UnsetType = UNSET, idempotency_key: str | None = None
-    ) -> LoginResult:
+    ) -> models.LoginResult:
         """Log in with an identity provider's ID token.
 
         A first login creates the user and an organization, and needs `terms_accepted`.
         """
-        result: LoginResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/social",
-                body=SocialLoginInput(auth_secret=auth_secret, terms_accepted=terms_accepted),
+                body=models.SocialLoginInput(auth_secret=auth_secret, terms_accepted=terms_accepted),
                 key=idempotency_key,
             ),
-            LoginResult,
+            models.LoginResult,
         )
-        return result
 
-    def demo_login(self, *, idempotency_key: str | None = None) -> DemoLogin:
+    def demo_login(self, *, idempotency_key: str | None = None) -> models.DemoLogin:
         """Log in as the demo user. Development only."""
-        result: DemoLogin = self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), DemoLogin)
-        return result
+        return self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), models.DemoLogin)
 
-    def set_up(self, *, setup_token: str, email: str, name: str, idempotency_key: str | None = None) -> LoginResult:
+    def set_up(
+        self, *, setup_token: str, email: str, name: str, idempotency_key: str | None = None
+    ) -> models.LoginResult:
         """Create the first owner with the one-time token that production prints at start."""
-        result: LoginResult = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/setup",
-                body=SetupInput(setup_token=setup_token, email=email, name=name),
+                body=models.SetupInput(setup_token=setup_token, email=email, name=name),
                 key=idempotency_key,
             ),
-            LoginResult,
+            models.LoginResult,
         )
-        return result
 
-    def read_sign_in_methods(self) -> SignInMethods:
+    def read_sign_in_methods(self) -> models.SignInMethods:
         """Return how users of this platform sign in: as the demo user, or at identity providers."""
-        result: SignInMethods = self._transport.call(Call("GET", "/v1/auth/methods"), SignInMethods)
-        return result
+        return self._transport.call(Call("GET", "/v1/auth/methods"), models.SignInMethods)
 
     def begin_sign_in(
         self, *, issuer: str, redirect_uri: str, state: str, code_challenge: str, idempotency_key: str | None = None
-    ) -> BegunSignIn:
+    ) -> models.BegunSignIn:
         """Return the address at which a user signs in at an identity provider: authorization code with PKCE
         (S256).
         """
-        result: BegunSignIn = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/oidc/begin",
-                body=BeginSignInInput(
+                body=models.BeginSignInInput(
                     issuer=issuer, redirect_uri=redirect_uri, state=state, code_challenge=code_challenge
                 ),
                 key=idempotency_key,
             ),
-            BegunSignIn,
+            models.BegunSignIn,
         )
-        return result
 
     def exchange_code(
         self, *, issuer: str, redirect_uri: str, code: str, code_verifier: str, idempotency_key: str | None = None
-    ) -> ExchangedCode:
+    ) -> models.ExchangedCode:
         """Exchange a code of an identity provider for an ID token, for a login with `POST /v1/auth/social`."""
-        result: ExchangedCode = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/oidc/token",
-                body=ExchangeCodeInput(
+                body=models.ExchangeCodeInput(
                     issuer=issuer, redirect_uri=redirect_uri, code=code, code_verifier=code_verifier
                 ),
                 key=idempotency_key,
             ),
-            ExchangedCode,
+            models.ExchangedCode,
         )
-        return result
 
-    def whoami(self) -> Whoami:
+    def whoami(self) -> models.Whoami:
         """Return the user of the credential with the active organization and role."""
-        result: Whoami = self._transport.call(Call("GET", "/v1/whoami"), Whoami)
-        return result
+        return self._transport.call(Call("GET", "/v1/whoami"), models.Whoami)
 
-    def me(self) -> Me:
+    def me(self) -> models.Me:
         """Return the user with its organizations.
 
         `isOperator` says that this session may call the routes below `/v1/operator`.
         """
-        result: Me = self._transport.call(Call("GET", "/v1/me"), Me)
-        return result
+        return self._transport.call(Call("GET", "/v1/me"), models.Me)
 
-    def list_tokens(self) -> List[TokenItem]:
+    def list_tokens(self) -> List[models.TokenItem]:
         """List the organization's API tokens, masked."""
-        result: List[TokenItem] = self._transport.call(Call("GET", "/v1/api-tokens"), List[TokenItem])
-        return result
+        return self._transport.call(Call("GET", "/v1/api-tokens"), List[models.TokenItem])
 
     def create_token(
         self,
@@ -141,31 +113,29 @@ class Identity:
         expires_in_days: int | UnsetType = UNSET,
         role: Literal["viewer", "member", "admin", "owner"] | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> CreatedToken:
+    ) -> models.CreatedToken:
         """Create an API token. Only this response has its value.
 
         The role defaults to the caller's and is never above the creator's role at the time of use. A token
         that is created with another token expires no later than that one.
         """
-        result: CreatedToken = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/api-tokens",
-                body=CreateTokenInput(name=name, expires_in_days=expires_in_days, role=role),
+                body=models.CreateTokenInput(name=name, expires_in_days=expires_in_days, role=role),
                 key=idempotency_key,
             ),
-            CreatedToken,
+            models.CreatedToken,
         )
-        return result
 
     def revoke_token(self, token_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Revoke an API token immediately."""
         self._transport.call(Call("DELETE", f"/v1/api-tokens/{path_part(token_id)}", key=idempotency_key), None)
 
-    def read_account(self) -> Account:
+    def read_account(self) -> models.Account:
         """Return the caller's account."""
-        result: Account = self._transport.call(Call("GET", "/v1/account"), Account)
-        return result
+        return self._transport.call(Call("GET", "/v1/account"), models.Account)
 
     def update_account(
         self,
@@ -175,18 +145,19 @@ class Identity:
         last_name: str | UnsetType = UNSET,
         avatar_url: str | UnsetType | None = UNSET,
         idempotency_key: str | None = None,
-    ) -> Account:
+    ) -> models.Account:
         """Change the caller's names and picture. An API token needs the owner role."""
-        result: Account = self._transport.call(
+        return self._transport.call(
             Call(
                 "PATCH",
                 "/v1/account",
-                body=AccountInput(username=username, first_name=first_name, last_name=last_name, avatar_url=avatar_url),
+                body=models.AccountInput(
+                    username=username, first_name=first_name, last_name=last_name, avatar_url=avatar_url
+                ),
                 key=idempotency_key,
             ),
-            Account,
+            models.Account,
         )
-        return result
 
     def delete_account(self, *, idempotency_key: str | None = None) -> None:
         """Delete the caller's account, tokens and organizations without other members.
@@ -195,40 +166,36 @@ class Identity:
         """
         self._transport.call(Call("DELETE", "/v1/account", key=idempotency_key), None)
 
-    def list_notifications(self) -> List[NotificationOut]:
+    def list_notifications(self) -> List[models.NotificationOut]:
         """List the caller's newest notifications; for an API token its organization's."""
-        result: List[NotificationOut] = self._transport.call(Call("GET", "/v1/notifications"), List[NotificationOut])
-        return result
+        return self._transport.call(Call("GET", "/v1/notifications"), List[models.NotificationOut])
 
-    def read_all_notifications(self, *, idempotency_key: str | None = None) -> MarkedRead:
+    def read_all_notifications(self, *, idempotency_key: str | None = None) -> models.MarkedRead:
         """Mark all of the caller's notifications as read."""
-        result: MarkedRead = self._transport.call(
-            Call("POST", "/v1/notifications/read", key=idempotency_key), MarkedRead
-        )
-        return result
+        return self._transport.call(Call("POST", "/v1/notifications/read", key=idempotency_key), models.MarkedRead)
 
-    def read_notification(self, notification_id: int | str, *, idempotency_key: str | None = None) -> NotificationOut:
+    def read_notification(
+        self, notification_id: int | str, *, idempotency_key: str | None = None
+    ) -> models.NotificationOut:
         """Mark one notification as read."""
-        result: NotificationOut = self._transport.call(
-            Call("POST", f"/v1/notifications/{path_part(notification_id)}/read", key=idempotency_key), NotificationOut
+        return self._transport.call(
+            Call("POST", f"/v1/notifications/{path_part(notification_id)}/read", key=idempotency_key),
+            models.NotificationOut,
         )
-        return result
 
-    def list_sessions(self) -> List[SessionOut]:
+    def list_sessions(self) -> List[models.SessionOut]:
         """List the caller's sessions, the most recently seen first. Needs a session token.
 
         `device` is derived from the `User-Agent` of the login, and `address` is its client address.
         `lastSeenAt` is updated every ten minutes. `current` is the session of this request.
         """
-        result: List[SessionOut] = self._transport.call(Call("GET", "/v1/sessions"), List[SessionOut])
-        return result
+        return self._transport.call(Call("GET", "/v1/sessions"), List[models.SessionOut])
 
-    def revoke_session(self, session_id: int | str, *, idempotency_key: str | None = None) -> RevokedSession:
+    def revoke_session(self, session_id: int | str, *, idempotency_key: str | None = None) -> models.RevokedSession:
         """Revoke a session of the caller immediately. Needs a session token.
 
         Its event streams end within 15 seconds.
         """
-        result: RevokedSession = self._transport.call(
-            Call("DELETE", f"/v1/sessions/{path_part(session_id)}", key=idempotency_key), RevokedSession
+        return self._transport.call(
+            Call("DELETE", f"/v1/sessions/{path_part(session_id)}", key=idempotency_key), models.RevokedSession
         )
-        return result

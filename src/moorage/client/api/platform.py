@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call
-from moorage.client.models.platform import Health
 
 
 class Platform:
@@ -15,10 +15,9 @@ class Platform:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def health(self) -> Health:
+    def health(self) -> models.Health:
         """Answer while the process lives. It touches nothing else."""
-        result: Health = self._transport.call(Call("GET", "/health"), Health, has_envelope=False)
-        return result
+        return self._transport.call(Call("GET", "/health"), models.Health, has_envelope=False)
 
     def read_openapi(self) -> Any:
         """Return this document."""

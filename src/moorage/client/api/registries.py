@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.blocking import BlockingTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.registries import CreateRegistryInput, RegistryDeleted, RegistryOut, UpdateRegistryInput
 
 
 class Registries:
@@ -16,10 +16,9 @@ class Registries:
     def __init__(self, transport: BlockingTransport) -> None:
         self._transport = transport
 
-    def list(self) -> List[RegistryOut]:
+    def list(self) -> List[models.RegistryOut]:
         """List the private image registries of the organization, by host."""
-        result: List[RegistryOut] = self._transport.call(Call("GET", "/v1/registries"), List[RegistryOut])
-        return result
+        return self._transport.call(Call("GET", "/v1/registries"), List[models.RegistryOut])
 
     def create(
         self,
@@ -29,27 +28,25 @@ class Registries:
         secret: str,
         token_host: str | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> RegistryOut:
+    ) -> models.RegistryOut:
         """Store credentials for a registry.
 
         Pulls of this organization from that host use them: images of cronjobs and projects, and `FROM` in
         Dockerfiles. The credentials are sent to no other host, besides `tokenHost`.
         """
-        result: RegistryOut = self._transport.call(
+        return self._transport.call(
             Call(
                 "POST",
                 "/v1/registries",
-                body=CreateRegistryInput(host=host, username=username, secret=secret, token_host=token_host),
+                body=models.CreateRegistryInput(host=host, username=username, secret=secret, token_host=token_host),
                 key=idempotency_key,
             ),
-            RegistryOut,
+            models.RegistryOut,
         )
-        return result
 
-    def read(self, registry_id: int | str) -> RegistryOut:
+    def read(self, registry_id: int | str) -> models.RegistryOut:
         """Return a registry, without its secret."""
-        result: RegistryOut = self._transport.call(Call("GET", f"/v1/registries/{path_part(registry_id)}"), RegistryOut)
-        return result
+        return self._transport.call(Call("GET", f"/v1/registries/{path_part(registry_id)}"), models.RegistryOut)
 
     def update(
         self,
@@ -59,22 +56,20 @@ class Registries:
         secret: str | UnsetType = UNSET,
         token_host: str | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> RegistryOut:
+    ) -> models.RegistryOut:
         """Change the credentials for a registry. The next pull uses them."""
-        result: RegistryOut = self._transport.call(
+        return self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/registries/{path_part(registry_id)}",
-                body=UpdateRegistryInput(username=username, secret=secret, token_host=token_host),
+                body=models.UpdateRegistryInput(username=username, secret=secret, token_host=token_host),
                 key=idempotency_key,
             ),
-            RegistryOut,
+            models.RegistryOut,
         )
-        return result
 
-    def delete(self, registry_id: int | str, *, idempotency_key: str | None = None) -> RegistryDeleted:
+    def delete(self, registry_id: int | str, *, idempotency_key: str | None = None) -> models.RegistryDeleted:
         """Delete the credentials for a registry. Private images from there cannot be pulled any more."""
-        result: RegistryDeleted = self._transport.call(
-            Call("DELETE", f"/v1/registries/{path_part(registry_id)}", key=idempotency_key), RegistryDeleted
+        return self._transport.call(
+            Call("DELETE", f"/v1/registries/{path_part(registry_id)}", key=idempotency_key), models.RegistryDeleted
         )
-        return result

@@ -7,21 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List, Page
-from moorage.client.models.cronjobs import (
-    BuildLogs,
-    CreateCronjobInput,
-    CronjobDetail,
-    CronjobExecution,
-    CronjobListItem,
-    CronjobMutationResult,
-    ExecutionLogs,
-    TriggerCronjobResult,
-    UpdateCronjobInput,
-)
-from moorage.client.models.projects import EnvVar, SecretUpsert
 from moorage.client.streams import Event
 
 
@@ -31,12 +20,11 @@ class AsyncCronjobs:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[CronjobListItem]:
+    async def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[models.CronjobListItem]:
         """List the organization's cronjobs, newest first."""
-        result: Page[CronjobListItem] = await self._transport.call(
-            Call("GET", "/v1/cronjobs", query={"page": page, "pageSize": page_size}), Page[CronjobListItem]
+        return await self._transport.call(
+            Call("GET", "/v1/cronjobs", query={"page": page, "pageSize": page_size}), Page[models.CronjobListItem]
         )
-        return result
 
     async def create(
         self,
@@ -60,22 +48,22 @@ class AsyncCronjobs:
         docker_build_target: str | UnsetType = UNSET,
         auto_deploy: bool | UnsetType = UNSET,
         public_image: str | UnsetType = UNSET,
-        env: List[EnvVar] | UnsetType = UNSET,
-        secrets: List[EnvVar] | UnsetType = UNSET,
+        env: List[models.EnvVar] | UnsetType = UNSET,
+        secrets: List[models.EnvVar] | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> CronjobMutationResult:
+    ) -> models.CronjobMutationResult:
         """Create a cronjob from a repository or a public image.
 
         A repository is built first; `deploymentUuid` names that build. `cronSchedule` is a cron expression
         of five fields or a name such as `@hourly`, in UTC.
         """
-        result: CronjobMutationResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/cronjobs",
                 query={"wait": wait},
-                body=CreateCronjobInput(
+                body=models.CreateCronjobInput(
                     name=name,
                     image_source=image_source,
                     cron_schedule=cron_schedule,
@@ -101,16 +89,12 @@ class AsyncCronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CronjobMutationResult,
+            models.CronjobMutationResult,
         )
-        return result
 
-    async def read(self, name: str) -> CronjobDetail:
+    async def read(self, name: str) -> models.CronjobDetail:
         """Return a cronjob with its settings; secrets are never part of it."""
-        result: CronjobDetail = await self._transport.call(
-            Call("GET", f"/v1/cronjobs/{path_part(name)}"), CronjobDetail
-        )
-        return result
+        return await self._transport.call(Call("GET", f"/v1/cronjobs/{path_part(name)}"), models.CronjobDetail)
 
     async def update(
         self,
@@ -130,22 +114,22 @@ class AsyncCronjobs:
         auto_deploy: bool | UnsetType = UNSET,
         public_image: str | UnsetType = UNSET,
         command: str | UnsetType = UNSET,
-        env: List[EnvVar] | UnsetType = UNSET,
-        secrets: List[SecretUpsert] | UnsetType = UNSET,
+        env: List[models.EnvVar] | UnsetType = UNSET,
+        secrets: List[models.SecretUpsert] | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> CronjobMutationResult:
+    ) -> models.CronjobMutationResult:
         """Change a cronjob; a change of its source or build settings starts a build.
 
         Runs use the previous build until the new one succeeds. `env` replaces all variables and `secrets`
         all secrets; a secret without a value keeps its value.
         """
-        result: CronjobMutationResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/cronjobs/{path_part(name)}",
                 query={"wait": wait},
-                body=UpdateCronjobInput(
+                body=models.UpdateCronjobInput(
                     cron_schedule=cron_schedule,
                     instance_type=instance_type,
                     branch=branch,
@@ -166,9 +150,8 @@ class AsyncCronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CronjobMutationResult,
+            models.CronjobMutationResult,
         )
-        return result
 
     async def delete(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> None:
         """Delete a cronjob with its runs and their logs. A running run is stopped."""
@@ -181,40 +164,36 @@ class AsyncCronjobs:
 
     async def list_executions(
         self, name: str, *, page: int | None = None, page_size: int | None = None
-    ) -> Page[CronjobExecution]:
+    ) -> Page[models.CronjobExecution]:
         """List the runs of a cronjob, newest first."""
-        result: Page[CronjobExecution] = await self._transport.call(
+        return await self._transport.call(
             Call("GET", f"/v1/cronjobs/{path_part(name)}/executions", query={"page": page, "pageSize": page_size}),
-            Page[CronjobExecution],
+            Page[models.CronjobExecution],
         )
-        return result
 
-    async def read_build_logs(self, name: str, uuid: str) -> BuildLogs:
+    async def read_build_logs(self, name: str, uuid: str) -> models.BuildLogs:
         """Return the log and the status of a cronjob's build, by its `deploymentUuid`."""
-        result: BuildLogs = await self._transport.call(
-            Call("GET", f"/v1/cronjobs/{path_part(name)}/builds/{path_part(uuid)}/logs"), BuildLogs
+        return await self._transport.call(
+            Call("GET", f"/v1/cronjobs/{path_part(name)}/builds/{path_part(uuid)}/logs"), models.BuildLogs
         )
-        return result
 
-    async def pause(self, name: str, *, idempotency_key: str | None = None) -> CronjobMutationResult:
+    async def pause(self, name: str, *, idempotency_key: str | None = None) -> models.CronjobMutationResult:
         """Stop scheduled runs. A running run continues, and `trigger` still works."""
-        result: CronjobMutationResult = await self._transport.call(
-            Call("POST", f"/v1/cronjobs/{path_part(name)}/pause", key=idempotency_key), CronjobMutationResult
+        return await self._transport.call(
+            Call("POST", f"/v1/cronjobs/{path_part(name)}/pause", key=idempotency_key), models.CronjobMutationResult
         )
-        return result
 
-    async def resume(self, name: str, *, idempotency_key: str | None = None) -> CronjobMutationResult:
+    async def resume(self, name: str, *, idempotency_key: str | None = None) -> models.CronjobMutationResult:
         """Start scheduled runs again, from now on."""
-        result: CronjobMutationResult = await self._transport.call(
-            Call("POST", f"/v1/cronjobs/{path_part(name)}/resume", key=idempotency_key), CronjobMutationResult
+        return await self._transport.call(
+            Call("POST", f"/v1/cronjobs/{path_part(name)}/resume", key=idempotency_key), models.CronjobMutationResult
         )
-        return result
 
     async def trigger(
         self, name: str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> TriggerCronjobResult:
+    ) -> models.TriggerCronjobResult:
         """Run a cronjob now. The next scheduled run does not change."""
-        result: TriggerCronjobResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/cronjobs/{path_part(name)}/trigger",
@@ -222,19 +201,17 @@ class AsyncCronjobs:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            TriggerCronjobResult,
+            models.TriggerCronjobResult,
         )
-        return result
 
-    async def read_execution_logs(self, uuid: str) -> ExecutionLogs:
+    async def read_execution_logs(self, uuid: str) -> models.ExecutionLogs:
         """Return the log of a run, as one text and as lines.
 
         `stream` is `stdout`, `stderr`, or `system` for messages of the platform. The newest 10 MB are kept.
         """
-        result: ExecutionLogs = await self._transport.call(
-            Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs"), ExecutionLogs
+        return await self._transport.call(
+            Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs"), models.ExecutionLogs
         )
-        return result
 
     def follow_execution(self, uuid: str) -> AsyncIterator[Event]:
         """Follow a run as server-sent events.
@@ -245,18 +222,10 @@ class AsyncCronjobs:
         """
         return self._transport.follow(Call("GET", f"/v1/cronjobs/executions/{path_part(uuid)}/logs/stream"))
 
-    def iterate(self, *, page_size: int | None = None) -> AsyncIterator[CronjobListItem]:
+    def iterate(self, *, page_size: int | None = None) -> AsyncIterator[models.CronjobListItem]:
         """Iterate over the items of all pages of `list`."""
+        return self._transport.iterate_pages(lambda page: self.list(page_size=page_size, page=page))
 
-        async def fetch(page: int) -> Page[CronjobListItem]:
-            return await self.list(page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
-
-    def iterate_executions(self, name: str, *, page_size: int | None = None) -> AsyncIterator[CronjobExecution]:
+    def iterate_executions(self, name: str, *, page_size: int | None = None) -> AsyncIterator[models.CronjobExecution]:
         """Iterate over the items of all pages of `list_executions`."""
-
-        async def fetch(page: int) -> Page[CronjobExecution]:
-            return await self.list_executions(name, page_size=page_size, page=page)
-
-        return self._transport.iterate_pages(fetch)
+        return self._transport.iterate_pages(lambda page: self.list_executions(name, page_size=page_size, page=page))

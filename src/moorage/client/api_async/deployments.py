@@ -7,18 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import CursorPage, List
-from moorage.client.models.deployments import (
-    DeployInput,
-    DeploymentOut,
-    DeploymentRef,
-    DeploymentStarted,
-    DeploymentStatusInfo,
-    PreviewOut,
-    RollbackInput,
-)
 from moorage.client.streams import Event
 
 
@@ -36,29 +28,28 @@ class AsyncDeployments:
         commit_sha: str | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> DeploymentStarted:
+    ) -> models.DeploymentStarted:
         """Deploy a commit, or the head of the tracked branch.
 
         `operation` is `deploy`, `rebuild` (without caches) or `restart` (publish the live release again).
         """
-        result: DeploymentStarted = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/deploy",
                 query={"wait": wait},
-                body=DeployInput(operation=operation, commit_sha=commit_sha),
+                body=models.DeployInput(operation=operation, commit_sha=commit_sha),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DeploymentStarted,
+            models.DeploymentStarted,
         )
-        return result
 
     async def redeploy_project(
         self, name: str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> DeploymentStarted:
+    ) -> models.DeploymentStarted:
         """Build the commit of the live release again."""
-        result: DeploymentStarted = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/redeploy",
@@ -66,43 +57,39 @@ class AsyncDeployments:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DeploymentStarted,
+            models.DeploymentStarted,
         )
-        return result
 
     async def roll_project_back(
         self, name: str, *, deployment_uuid: str, wait: int | None = None, idempotency_key: str | None = None
-    ) -> DeploymentRef:
+    ) -> models.DeploymentRef:
         """Publish an earlier release again as a new deployment, without a build."""
-        result: DeploymentRef = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/rollback",
                 query={"wait": wait},
-                body=RollbackInput(deployment_uuid=deployment_uuid),
+                body=models.RollbackInput(deployment_uuid=deployment_uuid),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            DeploymentRef,
+            models.DeploymentRef,
         )
-        return result
 
     async def list(
         self, name: str, *, cursor: str | None = None, limit: int | None = None
-    ) -> CursorPage[DeploymentOut]:
+    ) -> CursorPage[models.DeploymentOut]:
         """List a project's deployments, newest first. `enable` is true for the live one."""
-        result: CursorPage[DeploymentOut] = await self._transport.call(
+        return await self._transport.call(
             Call("GET", f"/v1/projects/{path_part(name)}/deployments", query={"cursor": cursor, "limit": limit}),
-            CursorPage[DeploymentOut],
+            CursorPage[models.DeploymentOut],
         )
-        return result
 
-    async def read_status(self, uuid: str) -> DeploymentStatusInfo:
+    async def read_status(self, uuid: str) -> models.DeploymentStatusInfo:
         """Return the status of a deployment; `queuePosition` counts from 1."""
-        result: DeploymentStatusInfo = await self._transport.call(
-            Call("GET", f"/v1/deployments/{path_part(uuid)}/status"), DeploymentStatusInfo
+        return await self._transport.call(
+            Call("GET", f"/v1/deployments/{path_part(uuid)}/status"), models.DeploymentStatusInfo
         )
-        return result
 
     def follow(self, uuid: str) -> AsyncIterator[Event]:
         """Follow a deployment as server-sent events: `log`, `status`, and finally `done`.
@@ -112,18 +99,17 @@ class AsyncDeployments:
         """
         return self._transport.follow(Call("GET", f"/v1/deployments/{path_part(uuid)}/logs/stream"))
 
-    async def list_previews(self, name: str) -> List[PreviewOut]:
+    async def list_previews(self, name: str) -> List[models.PreviewOut]:
         """List the previews of a project's pull requests."""
-        result: List[PreviewOut] = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/previews"), List[PreviewOut]
+        return await self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/previews"), List[models.PreviewOut]
         )
-        return result
 
     async def approve_preview(
         self, name: str, number: int | str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> PreviewOut:
+    ) -> models.PreviewOut:
         """Approve a build of a fork's commit, without the project's secrets."""
-        result: PreviewOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/previews/{path_part(number)}/approve",
@@ -131,14 +117,9 @@ class AsyncDeployments:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            PreviewOut,
+            models.PreviewOut,
         )
-        return result
 
-    def iterate(self, name: str, *, limit: int | None = None) -> AsyncIterator[DeploymentOut]:
+    def iterate(self, name: str, *, limit: int | None = None) -> AsyncIterator[models.DeploymentOut]:
         """Iterate over the items of all pages of `list`."""
-
-        async def fetch(cursor: str | None) -> CursorPage[DeploymentOut]:
-            return await self.list(name, limit=limit, cursor=cursor)
-
-        return self._transport.iterate_cursors(fetch)
+        return self._transport.iterate_cursors(lambda cursor: self.list(name, limit=limit, cursor=cursor))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.domains import AddCustomDomainInput, CustomDomain, DomainDeleted
 
 
 class AsyncDomains:
@@ -14,43 +14,41 @@ class AsyncDomains:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self, name: str) -> List[CustomDomain]:
+    async def list(self, name: str) -> List[models.CustomDomain]:
         """List the custom domains of a project, oldest first."""
-        result: List[CustomDomain] = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/domains"), List[CustomDomain]
+        return await self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/domains"), List[models.CustomDomain]
         )
-        return result
 
     async def add(
         self, name: str, *, domain: str, wait: int | None = None, idempotency_key: str | None = None
-    ) -> CustomDomain:
+    ) -> models.CustomDomain:
         """Add a custom domain to a project.
 
         `records` lists the DNS records to set. The domain is served once `verify` finds the TXT record, or
         a CNAME record from the domain to the project. Keep the record: the platform checks it again every
         day.
         """
-        result: CustomDomain = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/domains",
                 query={"wait": wait},
-                body=AddCustomDomainInput(domain=domain),
+                body=models.AddCustomDomainInput(domain=domain),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CustomDomain,
+            models.CustomDomain,
         )
-        return result
 
     async def verify(
         self, domain_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> CustomDomain:
+    ) -> models.CustomDomain:
         """Check a domain's DNS records now, and return the updated domain.
 
         The check waits for DNS, at most 5 seconds. `lastError` describes any other record found.
         """
-        result: CustomDomain = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/domains/{path_part(domain_id)}/verify",
@@ -58,13 +56,11 @@ class AsyncDomains:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            CustomDomain,
+            models.CustomDomain,
         )
-        return result
 
-    async def delete(self, domain_id: int | str, *, idempotency_key: str | None = None) -> DomainDeleted:
+    async def delete(self, domain_id: int | str, *, idempotency_key: str | None = None) -> models.DomainDeleted:
         """Release a domain. It is no longer served, and other organizations may verify it."""
-        result: DomainDeleted = await self._transport.call(
-            Call("DELETE", f"/v1/domains/{path_part(domain_id)}", key=idempotency_key), DomainDeleted
+        return await self._transport.call(
+            Call("DELETE", f"/v1/domains/{path_part(domain_id)}", key=idempotency_key), models.DomainDeleted
         )
-        return result

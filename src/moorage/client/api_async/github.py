@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.github import ConnectInstallationInput, InstallationOut, SetupBegun
 
 
 class AsyncGithub:
@@ -16,12 +16,9 @@ class AsyncGithub:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self) -> List[InstallationOut]:
+    async def list(self) -> List[models.InstallationOut]:
         """List the connected GitHub accounts, which give access to private repositories."""
-        result: List[InstallationOut] = await self._transport.call(
-            Call("GET", "/v1/github/installations"), List[InstallationOut]
-        )
-        return result
+        return await self._transport.call(Call("GET", "/v1/github/installations"), List[models.InstallationOut])
 
     async def connect(
         self,
@@ -30,33 +27,31 @@ class AsyncGithub:
         code: str,
         installation_id: int | UnsetType | None = UNSET,
         idempotency_key: str | None = None,
-    ) -> InstallationOut:
+    ) -> models.InstallationOut:
         """Finish connecting a GitHub account with the state and code of GitHub's redirect.
 
         The same user must begin and finish, and the GitHub user must own the account.
         """
-        result: InstallationOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/github/installations",
-                body=ConnectInstallationInput(state=state, code=code, installation_id=installation_id),
+                body=models.ConnectInstallationInput(state=state, code=code, installation_id=installation_id),
                 key=idempotency_key,
             ),
-            InstallationOut,
+            models.InstallationOut,
         )
-        return result
 
-    async def begin(self, *, idempotency_key: str | None = None) -> SetupBegun:
+    async def begin(self, *, idempotency_key: str | None = None) -> models.SetupBegun:
         """Begin to connect a GitHub account: open the returned URL within 15 minutes.
 
         `url` installs the app; `authorizeUrl` is for an account that has installed it. The page after
         GitHub's redirect shows the command that finishes, which works only for the user and organization
         that began.
         """
-        result: SetupBegun = await self._transport.call(
-            Call("POST", "/v1/github/installations/begin", key=idempotency_key), SetupBegun
+        return await self._transport.call(
+            Call("POST", "/v1/github/installations/begin", key=idempotency_key), models.SetupBegun
         )
-        return result
 
     async def disconnect(self, installation_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Disconnect a GitHub account; its private repositories cannot be read any more."""

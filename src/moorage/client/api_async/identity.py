@@ -6,31 +6,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.identity import (
-    Account,
-    AccountInput,
-    BeginSignInInput,
-    BegunSignIn,
-    CreatedToken,
-    CreateTokenInput,
-    DemoLogin,
-    ExchangeCodeInput,
-    ExchangedCode,
-    LoginResult,
-    MarkedRead,
-    Me,
-    NotificationOut,
-    RevokedSession,
-    SessionOut,
-    SetupInput,
-    SignInMethods,
-    SocialLoginInput,
-    TokenItem,
-    Whoami,
-)
 
 
 class AsyncIdentity:
@@ -41,100 +20,91 @@ class AsyncIdentity:
 
     async def social_login(
         self, *, auth_secret: str, terms_accepted: bool | UnsetType = UNSET, idempotency_key: str | None = None
-    ) -> LoginResult:
+    ) -> models.LoginResult:
         """Log in with an identity provider's ID token.
 
         A first login creates the user and an organization, and needs `terms_accepted`.
         """
-        result: LoginResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/social",
-                body=SocialLoginInput(auth_secret=auth_secret, terms_accepted=terms_accepted),
+                body=models.SocialLoginInput(auth_secret=auth_secret, terms_accepted=terms_accepted),
                 key=idempotency_key,
             ),
-            LoginResult,
+            models.LoginResult,
         )
-        return result
 
-    async def demo_login(self, *, idempotency_key: str | None = None) -> DemoLogin:
+    async def demo_login(self, *, idempotency_key: str | None = None) -> models.DemoLogin:
         """Log in as the demo user. Development only."""
-        result: DemoLogin = await self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), DemoLogin)
-        return result
+        return await self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), models.DemoLogin)
 
     async def set_up(
         self, *, setup_token: str, email: str, name: str, idempotency_key: str | None = None
-    ) -> LoginResult:
+    ) -> models.LoginResult:
         """Create the first owner with the one-time token that production prints at start."""
-        result: LoginResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/setup",
-                body=SetupInput(setup_token=setup_token, email=email, name=name),
+                body=models.SetupInput(setup_token=setup_token, email=email, name=name),
                 key=idempotency_key,
             ),
-            LoginResult,
+            models.LoginResult,
         )
-        return result
 
-    async def read_sign_in_methods(self) -> SignInMethods:
+    async def read_sign_in_methods(self) -> models.SignInMethods:
         """Return how users of this platform sign in: as the demo user, or at identity providers."""
-        result: SignInMethods = await self._transport.call(Call("GET", "/v1/auth/methods"), SignInMethods)
-        return result
+        return await self._transport.call(Call("GET", "/v1/auth/methods"), models.SignInMethods)
 
     async def begin_sign_in(
         self, *, issuer: str, redirect_uri: str, state: str, code_challenge: str, idempotency_key: str | None = None
-    ) -> BegunSignIn:
+    ) -> models.BegunSignIn:
         """Return the address at which a user signs in at an identity provider: authorization code with PKCE
         (S256).
         """
-        result: BegunSignIn = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/oidc/begin",
-                body=BeginSignInInput(
+                body=models.BeginSignInInput(
                     issuer=issuer, redirect_uri=redirect_uri, state=state, code_challenge=code_challenge
                 ),
                 key=idempotency_key,
             ),
-            BegunSignIn,
+            models.BegunSignIn,
         )
-        return result
 
     async def exchange_code(
         self, *, issuer: str, redirect_uri: str, code: str, code_verifier: str, idempotency_key: str | None = None
-    ) -> ExchangedCode:
+    ) -> models.ExchangedCode:
         """Exchange a code of an identity provider for an ID token, for a login with `POST /v1/auth/social`."""
-        result: ExchangedCode = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/auth/oidc/token",
-                body=ExchangeCodeInput(
+                body=models.ExchangeCodeInput(
                     issuer=issuer, redirect_uri=redirect_uri, code=code, code_verifier=code_verifier
                 ),
                 key=idempotency_key,
             ),
-            ExchangedCode,
+            models.ExchangedCode,
         )
-        return result
 
-    async def whoami(self) -> Whoami:
+    async def whoami(self) -> models.Whoami:
         """Return the user of the credential with the active organization and role."""
-        result: Whoami = await self._transport.call(Call("GET", "/v1/whoami"), Whoami)
-        return result
+        return await self._transport.call(Call("GET", "/v1/whoami"), models.Whoami)
 
-    async def me(self) -> Me:
+    async def me(self) -> models.Me:
         """Return the user with its organizations.
 
         `isOperator` says that this session may call the routes below `/v1/operator`.
         """
-        result: Me = await self._transport.call(Call("GET", "/v1/me"), Me)
-        return result
+        return await self._transport.call(Call("GET", "/v1/me"), models.Me)
 
-    async def list_tokens(self) -> List[TokenItem]:
+    async def list_tokens(self) -> List[models.TokenItem]:
         """List the organization's API tokens, masked."""
-        result: List[TokenItem] = await self._transport.call(Call("GET", "/v1/api-tokens"), List[TokenItem])
-        return result
+        return await self._transport.call(Call("GET", "/v1/api-tokens"), List[models.TokenItem])
 
     async def create_token(
         self,
@@ -143,31 +113,29 @@ class AsyncIdentity:
         expires_in_days: int | UnsetType = UNSET,
         role: Literal["viewer", "member", "admin", "owner"] | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> CreatedToken:
+    ) -> models.CreatedToken:
         """Create an API token. Only this response has its value.
 
         The role defaults to the caller's and is never above the creator's role at the time of use. A token
         that is created with another token expires no later than that one.
         """
-        result: CreatedToken = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/api-tokens",
-                body=CreateTokenInput(name=name, expires_in_days=expires_in_days, role=role),
+                body=models.CreateTokenInput(name=name, expires_in_days=expires_in_days, role=role),
                 key=idempotency_key,
             ),
-            CreatedToken,
+            models.CreatedToken,
         )
-        return result
 
     async def revoke_token(self, token_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Revoke an API token immediately."""
         await self._transport.call(Call("DELETE", f"/v1/api-tokens/{path_part(token_id)}", key=idempotency_key), None)
 
-    async def read_account(self) -> Account:
+    async def read_account(self) -> models.Account:
         """Return the caller's account."""
-        result: Account = await self._transport.call(Call("GET", "/v1/account"), Account)
-        return result
+        return await self._transport.call(Call("GET", "/v1/account"), models.Account)
 
     async def update_account(
         self,
@@ -177,18 +145,19 @@ class AsyncIdentity:
         last_name: str | UnsetType = UNSET,
         avatar_url: str | UnsetType | None = UNSET,
         idempotency_key: str | None = None,
-    ) -> Account:
+    ) -> models.Account:
         """Change the caller's names and picture. An API token needs the owner role."""
-        result: Account = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 "/v1/account",
-                body=AccountInput(username=username, first_name=first_name, last_name=last_name, avatar_url=avatar_url),
+                body=models.AccountInput(
+                    username=username, first_name=first_name, last_name=last_name, avatar_url=avatar_url
+                ),
                 key=idempotency_key,
             ),
-            Account,
+            models.Account,
         )
-        return result
 
     async def delete_account(self, *, idempotency_key: str | None = None) -> None:
         """Delete the caller's account, tokens and organizations without other members.
@@ -197,44 +166,40 @@ class AsyncIdentity:
         """
         await self._transport.call(Call("DELETE", "/v1/account", key=idempotency_key), None)
 
-    async def list_notifications(self) -> List[NotificationOut]:
+    async def list_notifications(self) -> List[models.NotificationOut]:
         """List the caller's newest notifications; for an API token its organization's."""
-        result: List[NotificationOut] = await self._transport.call(
-            Call("GET", "/v1/notifications"), List[NotificationOut]
-        )
-        return result
+        return await self._transport.call(Call("GET", "/v1/notifications"), List[models.NotificationOut])
 
-    async def read_all_notifications(self, *, idempotency_key: str | None = None) -> MarkedRead:
+    async def read_all_notifications(self, *, idempotency_key: str | None = None) -> models.MarkedRead:
         """Mark all of the caller's notifications as read."""
-        result: MarkedRead = await self._transport.call(
-            Call("POST", "/v1/notifications/read", key=idempotency_key), MarkedRead
+        return await self._transport.call(
+            Call("POST", "/v1/notifications/read", key=idempotency_key), models.MarkedRead
         )
-        return result
 
     async def read_notification(
         self, notification_id: int | str, *, idempotency_key: str | None = None
-    ) -> NotificationOut:
+    ) -> models.NotificationOut:
         """Mark one notification as read."""
-        result: NotificationOut = await self._transport.call(
-            Call("POST", f"/v1/notifications/{path_part(notification_id)}/read", key=idempotency_key), NotificationOut
+        return await self._transport.call(
+            Call("POST", f"/v1/notifications/{path_part(notification_id)}/read", key=idempotency_key),
+            models.NotificationOut,
         )
-        return result
 
-    async def list_sessions(self) -> List[SessionOut]:
+    async def list_sessions(self) -> List[models.SessionOut]:
         """List the caller's sessions, the most recently seen first. Needs a session token.
 
         `device` is derived from the `User-Agent` of the login, and `address` is its client address.
         `lastSeenAt` is updated every ten minutes. `current` is the session of this request.
         """
-        result: List[SessionOut] = await self._transport.call(Call("GET", "/v1/sessions"), List[SessionOut])
-        return result
+        return await self._transport.call(Call("GET", "/v1/sessions"), List[models.SessionOut])
 
-    async def revoke_session(self, session_id: int | str, *, idempotency_key: str | None = None) -> RevokedSession:
+    async def revoke_session(
+        self, session_id: int | str, *, idempotency_key: str | None = None
+    ) -> models.RevokedSession:
         """Revoke a session of the caller immediately. Needs a session token.
 
         Its event streams end within 15 seconds.
         """
-        result: RevokedSession = await self._transport.call(
-            Call("DELETE", f"/v1/sessions/{path_part(session_id)}", key=idempotency_key), RevokedSession
+        return await self._transport.call(
+            Call("DELETE", f"/v1/sessions/{path_part(session_id)}", key=idempotency_key), models.RevokedSession
         )
-        return result

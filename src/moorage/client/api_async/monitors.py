@@ -6,26 +6,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.monitors import (
-    AlertDeleted,
-    AlertOut,
-    AlertTest,
-    CreateAlertInput,
-    CreateMonitorInput,
-    HeaderInput,
-    HeartbeatOut,
-    IncidentOut,
-    MonitorAggregate,
-    MonitorDeleted,
-    MonitorOut,
-    NotificationsInput,
-    SomeNotificationsInput,
-    UpdateAlertInput,
-    UpdateMonitorInput,
-)
 
 
 class AsyncMonitors:
@@ -34,13 +18,12 @@ class AsyncMonitors:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self) -> List[MonitorOut]:
+    async def list(self) -> List[models.MonitorOut]:
         """List the organization's monitors, newest first.
 
         Viewers get `****` for header values, for `httpBody` and for a password in `url`.
         """
-        result: List[MonitorOut] = await self._transport.call(Call("GET", "/v1/monitors"), List[MonitorOut])
-        return result
+        return await self._transport.call(Call("GET", "/v1/monitors"), List[models.MonitorOut])
 
     async def create(
         self,
@@ -54,25 +37,25 @@ class AsyncMonitors:
         http_method: Literal["GET", "HEAD", "POST"] | UnsetType = UNSET,
         status_codes: List[str] | UnsetType = UNSET,
         keyword: str | UnsetType = UNSET,
-        headers: List[HeaderInput] | UnsetType = UNSET,
+        headers: List[models.HeaderInput] | UnsetType = UNSET,
         http_body: str | UnsetType = UNSET,
         expire_cert_notify: bool | UnsetType = UNSET,
         ignore_tls_error: bool | UnsetType = UNSET,
         public: bool | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> MonitorOut:
+    ) -> models.MonitorOut:
         """Create a monitor that checks a URL at an interval, the first time immediately.
 
         A check makes up to `1 + retries` attempts and is `DOWN` only if all of them fail. Redirects are
         followed, unless `statusCodes` accept them.
         """
-        result: MonitorOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/monitors",
                 query={"wait": wait},
-                body=CreateMonitorInput(
+                body=models.CreateMonitorInput(
                     name=name,
                     url=url,
                     project_id=project_id,
@@ -91,21 +74,17 @@ class AsyncMonitors:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            MonitorOut,
+            models.MonitorOut,
         )
-        return result
 
-    async def read(self, monitor_id: int | str) -> MonitorOut:
+    async def read(self, monitor_id: int | str) -> models.MonitorOut:
         """Return a monitor with its uptime and last heartbeat.
 
         `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and did not
         run, and `lagMs` is the delay of the last check. Viewers get `****` for header values, for
         `httpBody` and for a password in `url`.
         """
-        result: MonitorOut = await self._transport.call(
-            Call("GET", f"/v1/monitors/{path_part(monitor_id)}"), MonitorOut
-        )
-        return result
+        return await self._transport.call(Call("GET", f"/v1/monitors/{path_part(monitor_id)}"), models.MonitorOut)
 
     async def update(
         self,
@@ -119,23 +98,23 @@ class AsyncMonitors:
         http_method: Literal["GET", "HEAD", "POST"] | UnsetType = UNSET,
         status_codes: List[str] | UnsetType = UNSET,
         keyword: str | UnsetType | None = UNSET,
-        headers: List[HeaderInput] | UnsetType = UNSET,
+        headers: List[models.HeaderInput] | UnsetType = UNSET,
         http_body: str | UnsetType | None = UNSET,
         expire_cert_notify: bool | UnsetType = UNSET,
         ignore_tls_error: bool | UnsetType = UNSET,
         public: bool | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> MonitorOut:
+    ) -> models.MonitorOut:
         """Change a monitor.
 
         `headers` replaces all headers; null removes `keyword` and `httpBody`. A header value or an
         `httpBody` of `****` keeps the stored value, if any.
         """
-        result: MonitorOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/monitors/{path_part(monitor_id)}",
-                body=UpdateMonitorInput(
+                body=models.UpdateMonitorInput(
                     name=name,
                     url=url,
                     interval=interval,
@@ -152,50 +131,47 @@ class AsyncMonitors:
                 ),
                 key=idempotency_key,
             ),
-            MonitorOut,
+            models.MonitorOut,
         )
-        return result
 
-    async def delete(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> MonitorDeleted:
+    async def delete(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> models.MonitorDeleted:
         """Delete a monitor with its alerts and heartbeats."""
-        result: MonitorDeleted = await self._transport.call(
-            Call("DELETE", f"/v1/monitors/{path_part(monitor_id)}", key=idempotency_key), MonitorDeleted
+        return await self._transport.call(
+            Call("DELETE", f"/v1/monitors/{path_part(monitor_id)}", key=idempotency_key), models.MonitorDeleted
         )
-        return result
 
-    async def list_heartbeats(self, monitor_id: int | str, *, limit: int | None = None) -> List[HeartbeatOut]:
+    async def list_heartbeats(self, monitor_id: int | str, *, limit: int | None = None) -> List[models.HeartbeatOut]:
         """List the latest heartbeats of a monitor, newest first.
 
         `PAUSE` marks the beginning of a time without checks.
         """
-        result: List[HeartbeatOut] = await self._transport.call(
-            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/heartbeats", query={"limit": limit}), List[HeartbeatOut]
+        return await self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/heartbeats", query={"limit": limit}),
+            List[models.HeartbeatOut],
         )
-        return result
 
-    async def read_aggregate(self, monitor_id: int | str, *, hours: int | None = None) -> MonitorAggregate:
+    async def read_aggregate(self, monitor_id: int | str, *, hours: int | None = None) -> models.MonitorAggregate:
         """Return a monitor's uptime in hourly buckets up to a week, else in daily ones.
 
         Hours and days are in UTC; the last bucket is incomplete. Buckets without checks are included.
         Paused time counts neither as up nor as down.
         """
-        result: MonitorAggregate = await self._transport.call(
-            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/aggregate", query={"hours": hours}), MonitorAggregate
+        return await self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/aggregate", query={"hours": hours}),
+            models.MonitorAggregate,
         )
-        return result
 
-    async def pause(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> MonitorOut:
+    async def pause(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> models.MonitorOut:
         """Stop the checks of a monitor and the evaluation of its alerts."""
-        result: MonitorOut = await self._transport.call(
-            Call("POST", f"/v1/monitors/{path_part(monitor_id)}/pause", key=idempotency_key), MonitorOut
+        return await self._transport.call(
+            Call("POST", f"/v1/monitors/{path_part(monitor_id)}/pause", key=idempotency_key), models.MonitorOut
         )
-        return result
 
     async def resume(
         self, monitor_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> MonitorOut:
+    ) -> models.MonitorOut:
         """Start the checks of a monitor again, the first one immediately."""
-        result: MonitorOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/monitors/{path_part(monitor_id)}/resume",
@@ -203,20 +179,18 @@ class AsyncMonitors:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            MonitorOut,
+            models.MonitorOut,
         )
-        return result
 
-    async def list_alerts(self, monitor_id: int | str) -> List[AlertOut]:
+    async def list_alerts(self, monitor_id: int | str) -> List[models.AlertOut]:
         """List the alerts of a monitor, oldest first.
 
         `deliveries` has the last notice of each channel with its status. `disabled` has the reason why a
         channel is not used any more.
         """
-        result: List[AlertOut] = await self._transport.call(
-            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/alerts"), List[AlertOut]
+        return await self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/alerts"), List[models.AlertOut]
         )
-        return result
 
     async def create_alert(
         self,
@@ -227,22 +201,22 @@ class AsyncMonitors:
         threshold: float,
         duration: int | UnsetType = UNSET,
         severity: Literal["info", "warning", "error", "critical"] | UnsetType = UNSET,
-        notifications: NotificationsInput | UnsetType = UNSET,
+        notifications: models.NotificationsInput | UnsetType = UNSET,
         webhook_url: str | UnsetType = UNSET,
         slack_webhook: str | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> AlertOut:
+    ) -> models.AlertOut:
         """Create an alert that triggers when a condition holds for `duration` minutes.
 
         A notice is sent when it triggers and when it resolves. Two good checks in a row resolve it. An
         alert that triggers and resolves repeatedly sends one notice as flapping, and the next one after it
         was steady.
         """
-        result: AlertOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/monitors/{path_part(monitor_id)}/alerts",
-                body=CreateAlertInput(
+                body=models.CreateAlertInput(
                     metric=metric,
                     condition=condition,
                     threshold=threshold,
@@ -254,16 +228,15 @@ class AsyncMonitors:
                 ),
                 key=idempotency_key,
             ),
-            AlertOut,
+            models.AlertOut,
         )
-        return result
 
-    async def list_incidents(self, monitor_id: int | str, *, limit: int | None = None) -> List[IncidentOut]:
+    async def list_incidents(self, monitor_id: int | str, *, limit: int | None = None) -> List[models.IncidentOut]:
         """List the incidents of a monitor, newest first."""
-        result: List[IncidentOut] = await self._transport.call(
-            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/incidents", query={"limit": limit}), List[IncidentOut]
+        return await self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/incidents", query={"limit": limit}),
+            List[models.IncidentOut],
         )
-        return result
 
     async def update_alert(
         self,
@@ -273,23 +246,23 @@ class AsyncMonitors:
         threshold: float | UnsetType = UNSET,
         duration: int | UnsetType = UNSET,
         severity: Literal["info", "warning", "error", "critical"] | UnsetType = UNSET,
-        notifications: SomeNotificationsInput | UnsetType = UNSET,
+        notifications: models.SomeNotificationsInput | UnsetType = UNSET,
         webhook_url: str | UnsetType | None = UNSET,
         slack_webhook: str | UnsetType | None = UNSET,
         acknowledged: bool | UnsetType = UNSET,
         enabled: bool | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> AlertOut:
+    ) -> models.AlertOut:
         """Change, acknowledge, enable or disable an alert.
 
         A new condition counts from now. A channel that is not used any more is tried again after it is
         switched on or gets an address.
         """
-        result: AlertOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/alerts/{path_part(alert_id)}",
-                body=UpdateAlertInput(
+                body=models.UpdateAlertInput(
                     condition=condition,
                     threshold=threshold,
                     duration=duration,
@@ -302,22 +275,20 @@ class AsyncMonitors:
                 ),
                 key=idempotency_key,
             ),
-            AlertOut,
+            models.AlertOut,
         )
-        return result
 
-    async def delete_alert(self, alert_id: int | str, *, idempotency_key: str | None = None) -> AlertDeleted:
+    async def delete_alert(self, alert_id: int | str, *, idempotency_key: str | None = None) -> models.AlertDeleted:
         """Delete an alert with its incidents. Pending notices are not sent."""
-        result: AlertDeleted = await self._transport.call(
-            Call("DELETE", f"/v1/alerts/{path_part(alert_id)}", key=idempotency_key), AlertDeleted
+        return await self._transport.call(
+            Call("DELETE", f"/v1/alerts/{path_part(alert_id)}", key=idempotency_key), models.AlertDeleted
         )
-        return result
 
     async def try_alert(
         self, alert_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
-    ) -> AlertTest:
+    ) -> models.AlertTest:
         """Send a test notice to every enabled channel; the list of alerts has the result."""
-        result: AlertTest = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/alerts/{path_part(alert_id)}/test",
@@ -325,6 +296,5 @@ class AsyncMonitors:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            AlertTest,
+            models.AlertTest,
         )
-        return result

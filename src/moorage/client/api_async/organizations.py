@@ -7,24 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import CursorPage, List
-from moorage.client.models.organizations import (
-    ActivityOut,
-    BillingStatus,
-    InvitationInput,
-    InvitationOut,
-    Limits,
-    MemberInput,
-    MemberOut,
-    OrganizationInput,
-    OrganizationOut,
-    TierOut,
-    UpdateOrganizationInput,
-    Usage,
-    WebhookSecret,
-)
 from moorage.client.streams import Event
 
 
@@ -34,24 +20,20 @@ class AsyncOrganizations:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self) -> List[OrganizationOut]:
+    async def list(self) -> List[models.OrganizationOut]:
         """List the organizations the caller belongs to; an API token sees its own."""
-        result: List[OrganizationOut] = await self._transport.call(Call("GET", "/v1/orgs"), List[OrganizationOut])
-        return result
+        return await self._transport.call(Call("GET", "/v1/orgs"), List[models.OrganizationOut])
 
-    async def create(self, *, name: str, idempotency_key: str | None = None) -> OrganizationOut:
+    async def create(self, *, name: str, idempotency_key: str | None = None) -> models.OrganizationOut:
         """Create an organization that the caller owns. An API token needs the owner role."""
-        result: OrganizationOut = await self._transport.call(
-            Call("POST", "/v1/orgs", body=OrganizationInput(name=name), key=idempotency_key), OrganizationOut
+        return await self._transport.call(
+            Call("POST", "/v1/orgs", body=models.OrganizationInput(name=name), key=idempotency_key),
+            models.OrganizationOut,
         )
-        return result
 
-    async def read(self, org_id: int | str) -> OrganizationOut:
+    async def read(self, org_id: int | str) -> models.OrganizationOut:
         """Return an organization the caller belongs to."""
-        result: OrganizationOut = await self._transport.call(
-            Call("GET", f"/v1/orgs/{path_part(org_id)}"), OrganizationOut
-        )
-        return result
+        return await self._transport.call(Call("GET", f"/v1/orgs/{path_part(org_id)}"), models.OrganizationOut)
 
     async def rename(
         self,
@@ -60,29 +42,25 @@ class AsyncOrganizations:
         name: str | UnsetType = UNSET,
         create_on_push: bool | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> OrganizationOut:
+    ) -> models.OrganizationOut:
         """Rename an organization, or change its settings. Its slug stays."""
-        result: OrganizationOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/orgs/{path_part(org_id)}",
-                body=UpdateOrganizationInput(name=name, create_on_push=create_on_push),
+                body=models.UpdateOrganizationInput(name=name, create_on_push=create_on_push),
                 key=idempotency_key,
             ),
-            OrganizationOut,
+            models.OrganizationOut,
         )
-        return result
 
     async def delete(self, org_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Delete an organization with its tokens and all its resources."""
         await self._transport.call(Call("DELETE", f"/v1/orgs/{path_part(org_id)}", key=idempotency_key), None)
 
-    async def list_members(self, org_id: int | str) -> List[MemberOut]:
+    async def list_members(self, org_id: int | str) -> List[models.MemberOut]:
         """List the members of an organization."""
-        result: List[MemberOut] = await self._transport.call(
-            Call("GET", f"/v1/orgs/{path_part(org_id)}/members"), List[MemberOut]
-        )
-        return result
+        return await self._transport.call(Call("GET", f"/v1/orgs/{path_part(org_id)}/members"), List[models.MemberOut])
 
     async def change_member(
         self,
@@ -91,18 +69,17 @@ class AsyncOrganizations:
         *,
         role: Literal["viewer", "member", "admin", "owner"],
         idempotency_key: str | None = None,
-    ) -> MemberOut:
+    ) -> models.MemberOut:
         """Change a member's role. Only an owner makes or unmakes owners."""
-        result: MemberOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/orgs/{path_part(org_id)}/members/{path_part(user_id)}",
-                body=MemberInput(role=role),
+                body=models.MemberInput(role=role),
                 key=idempotency_key,
             ),
-            MemberOut,
+            models.MemberOut,
         )
-        return result
 
     async def remove_member(self, org_id: int | str, user_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Remove a member (admin), or leave (any member, with a session token)."""
@@ -110,12 +87,11 @@ class AsyncOrganizations:
             Call("DELETE", f"/v1/orgs/{path_part(org_id)}/members/{path_part(user_id)}", key=idempotency_key), None
         )
 
-    async def list_invitations(self, org_id: int | str) -> List[InvitationOut]:
+    async def list_invitations(self, org_id: int | str) -> List[models.InvitationOut]:
         """List the pending invitations of an organization."""
-        result: List[InvitationOut] = await self._transport.call(
-            Call("GET", f"/v1/orgs/{path_part(org_id)}/invitations"), List[InvitationOut]
+        return await self._transport.call(
+            Call("GET", f"/v1/orgs/{path_part(org_id)}/invitations"), List[models.InvitationOut]
         )
-        return result
 
     async def create_invitation(
         self,
@@ -124,18 +100,17 @@ class AsyncOrganizations:
         email: str,
         role: Literal["viewer", "member", "admin", "owner"] | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> InvitationOut:
+    ) -> models.InvitationOut:
         """Invite a user by mail address. The invitation is valid for seven days."""
-        result: InvitationOut = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/orgs/{path_part(org_id)}/invitations",
-                body=InvitationInput(email=email, role=role),
+                body=models.InvitationInput(email=email, role=role),
                 key=idempotency_key,
             ),
-            InvitationOut,
+            models.InvitationOut,
         )
-        return result
 
     async def revoke_invitation(
         self, org_id: int | str, invitation_id: int | str, *, idempotency_key: str | None = None
@@ -146,60 +121,60 @@ class AsyncOrganizations:
             None,
         )
 
-    async def reveal_webhook_secret(self, org_id: int | str, *, idempotency_key: str | None = None) -> WebhookSecret:
+    async def reveal_webhook_secret(
+        self, org_id: int | str, *, idempotency_key: str | None = None
+    ) -> models.WebhookSecret:
         """Return the secret that signs alert webhooks. The activity records the caller."""
-        result: WebhookSecret = await self._transport.call(
-            Call("POST", f"/v1/orgs/{path_part(org_id)}/webhook-secret/reveal", key=idempotency_key), WebhookSecret
+        return await self._transport.call(
+            Call("POST", f"/v1/orgs/{path_part(org_id)}/webhook-secret/reveal", key=idempotency_key),
+            models.WebhookSecret,
         )
-        return result
 
-    async def list_my_invitations(self) -> List[InvitationOut]:
+    async def list_my_invitations(self) -> List[models.InvitationOut]:
         """List the caller's pending invitations; for an API token only its organization's."""
-        result: List[InvitationOut] = await self._transport.call(Call("GET", "/v1/invitations"), List[InvitationOut])
-        return result
+        return await self._transport.call(Call("GET", "/v1/invitations"), List[models.InvitationOut])
 
-    async def accept_invitation(self, invitation_id: int | str, *, idempotency_key: str | None = None) -> InvitationOut:
+    async def accept_invitation(
+        self, invitation_id: int | str, *, idempotency_key: str | None = None
+    ) -> models.InvitationOut:
         """Accept an invitation: the caller becomes a member. Needs a session token."""
-        result: InvitationOut = await self._transport.call(
-            Call("POST", f"/v1/invitations/{path_part(invitation_id)}/accept", key=idempotency_key), InvitationOut
+        return await self._transport.call(
+            Call("POST", f"/v1/invitations/{path_part(invitation_id)}/accept", key=idempotency_key),
+            models.InvitationOut,
         )
-        return result
 
     async def decline_invitation(
         self, invitation_id: int | str, *, idempotency_key: str | None = None
-    ) -> InvitationOut:
+    ) -> models.InvitationOut:
         """Decline an invitation. Needs a session token."""
-        result: InvitationOut = await self._transport.call(
-            Call("POST", f"/v1/invitations/{path_part(invitation_id)}/decline", key=idempotency_key), InvitationOut
+        return await self._transport.call(
+            Call("POST", f"/v1/invitations/{path_part(invitation_id)}/decline", key=idempotency_key),
+            models.InvitationOut,
         )
-        return result
 
-    async def read_billing(self) -> BillingStatus:
+    async def read_billing(self) -> models.BillingStatus:
         """Return the plan and card status, and the link to the payment portal."""
-        result: BillingStatus = await self._transport.call(Call("GET", "/v1/billing"), BillingStatus)
-        return result
+        return await self._transport.call(Call("GET", "/v1/billing"), models.BillingStatus)
 
-    async def read_limits(self) -> Limits:
+    async def read_limits(self) -> models.Limits:
         """Return how much of each resource the plan allows; null is unlimited."""
-        result: Limits = await self._transport.call(Call("GET", "/v1/limits"), Limits)
-        return result
+        return await self._transport.call(Call("GET", "/v1/limits"), models.Limits)
 
-    async def read_usage(self) -> Usage:
+    async def read_usage(self) -> models.Usage:
         """Return the used resources, and the metered usage of this calendar month (UTC)."""
-        result: Usage = await self._transport.call(Call("GET", "/v1/usage"), Usage)
-        return result
+        return await self._transport.call(Call("GET", "/v1/usage"), models.Usage)
 
-    async def list_tiers(self) -> List[TierOut]:
+    async def list_tiers(self) -> List[models.TierOut]:
         """List the tiers of projects, databases and cronjobs."""
-        result: List[TierOut] = await self._transport.call(Call("GET", "/v1/tiers"), List[TierOut])
-        return result
+        return await self._transport.call(Call("GET", "/v1/tiers"), List[models.TierOut])
 
-    async def list_activity(self, *, cursor: str | None = None, limit: int | None = None) -> CursorPage[ActivityOut]:
+    async def list_activity(
+        self, *, cursor: str | None = None, limit: int | None = None
+    ) -> CursorPage[models.ActivityOut]:
         """Return the activity of the organization, newest first."""
-        result: CursorPage[ActivityOut] = await self._transport.call(
-            Call("GET", "/v1/activity", query={"cursor": cursor, "limit": limit}), CursorPage[ActivityOut]
+        return await self._transport.call(
+            Call("GET", "/v1/activity", query={"cursor": cursor, "limit": limit}), CursorPage[models.ActivityOut]
         )
-        return result
 
     def follow_activity(self) -> AsyncIterator[Event]:
         """Follow the activity of the organization as server-sent events named `activity`.
@@ -208,10 +183,6 @@ class AsyncOrganizations:
         """
         return self._transport.follow(Call("GET", "/v1/activity/stream"))
 
-    def iterate_activity(self, *, limit: int | None = None) -> AsyncIterator[ActivityOut]:
+    def iterate_activity(self, *, limit: int | None = None) -> AsyncIterator[models.ActivityOut]:
         """Iterate over the items of all pages of `list_activity`."""
-
-        async def fetch(cursor: str | None) -> CursorPage[ActivityOut]:
-            return await self.list_activity(limit=limit, cursor=cursor)
-
-        return self._transport.iterate_cursors(fetch)
+        return self._transport.iterate_cursors(lambda cursor: self.list_activity(limit=limit, cursor=cursor))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call
-from moorage.client.models.platform import Health
 
 
 class AsyncPlatform:
@@ -15,10 +15,9 @@ class AsyncPlatform:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def health(self) -> Health:
+    async def health(self) -> models.Health:
         """Answer while the process lives. It touches nothing else."""
-        result: Health = await self._transport.call(Call("GET", "/health"), Health, has_envelope=False)
-        return result
+        return await self._transport.call(Call("GET", "/health"), models.Health, has_envelope=False)
 
     async def read_openapi(self) -> Any:
         """Return this document."""

@@ -7,33 +7,10 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, Upload, path_part
 from moorage.client.model import CursorPage, List
-from moorage.client.models.functions import RevealedSecret, RevealInput, SecretName
-from moorage.client.models.organizations import ActivityOut
-from moorage.client.models.projects import (
-    AppLogLines,
-    AutoScalingInput,
-    CommandResult,
-    CreateProjectInput,
-    CreateProjectResult,
-    DeletedProject,
-    EnvVar,
-    NameAvailability,
-    ProjectAnalytics,
-    ProjectDetail,
-    ProjectListItem,
-    ProjectMetrics,
-    RenameInput,
-    RepositoryItem,
-    RunCommandInput,
-    SecretUpsert,
-    TierInput,
-    ToggleInput,
-    UpdateProjectInput,
-    UploadResult,
-)
 from moorage.client.streams import Event
 
 
@@ -45,37 +22,31 @@ class AsyncProjects:
 
     async def list(
         self, *, cursor: str | None = None, limit: int | None = None, slug: Literal["static", "container"] | None = None
-    ) -> CursorPage[ProjectListItem]:
+    ) -> CursorPage[models.ProjectListItem]:
         """List the organization's projects, newest first."""
-        result: CursorPage[ProjectListItem] = await self._transport.call(
+        return await self._transport.call(
             Call("GET", "/v1/projects", query={"cursor": cursor, "limit": limit, "slug": slug}),
-            CursorPage[ProjectListItem],
+            CursorPage[models.ProjectListItem],
         )
-        return result
 
     async def create(
-        self, *, body: CreateProjectInput, wait: int | None = None, idempotency_key: str | None = None
-    ) -> CreateProjectResult:
+        self, *, body: models.CreateProjectInput, wait: int | None = None, idempotency_key: str | None = None
+    ) -> models.CreateProjectResult:
         """Create a project from a repository or an image and start its first deployment."""
-        result: CreateProjectResult = await self._transport.call(
+        return await self._transport.call(
             Call("POST", "/v1/projects", query={"wait": wait}, body=body, key=idempotency_key, wait_s=wait or 0),
-            CreateProjectResult,
+            models.CreateProjectResult,
         )
-        return result
 
-    async def check_name(self, *, name: str) -> NameAvailability:
+    async def check_name(self, *, name: str) -> models.NameAvailability:
         """Return whether a name is available; names are unique on the whole platform."""
-        result: NameAvailability = await self._transport.call(
-            Call("GET", "/v1/projects/check-name", query={"name": name}), NameAvailability
+        return await self._transport.call(
+            Call("GET", "/v1/projects/check-name", query={"name": name}), models.NameAvailability
         )
-        return result
 
-    async def read(self, name: str) -> ProjectDetail:
+    async def read(self, name: str) -> models.ProjectDetail:
         """Return a project with its settings, without its secrets."""
-        result: ProjectDetail = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}"), ProjectDetail
-        )
-        return result
+        return await self._transport.call(Call("GET", f"/v1/projects/{path_part(name)}"), models.ProjectDetail)
 
     async def update(
         self,
@@ -92,28 +63,28 @@ class AsyncProjects:
         docker_build_args: dict[str, str] | UnsetType = UNSET,
         docker_build_target: str | UnsetType = UNSET,
         disk: int | UnsetType = UNSET,
-        tier: TierInput | UnsetType = UNSET,
-        auto_scaling: AutoScalingInput | UnsetType = UNSET,
+        tier: models.TierInput | UnsetType = UNSET,
+        auto_scaling: models.AutoScalingInput | UnsetType = UNSET,
         enable_analytics: bool | UnsetType = UNSET,
         auto_deploy: bool | UnsetType = UNSET,
         deploy_guard: bool | UnsetType = UNSET,
-        env: List[EnvVar] | UnsetType = UNSET,
-        secrets: List[SecretUpsert] | UnsetType = UNSET,
+        env: List[models.EnvVar] | UnsetType = UNSET,
+        secrets: List[models.SecretUpsert] | UnsetType = UNSET,
         wait: int | None = None,
         idempotency_key: str | None = None,
-    ) -> ProjectDetail:
+    ) -> models.ProjectDetail:
         """Change settings of a project.
 
         `env` replaces all variables and `secrets` all secrets; a secret without a value keeps its stored
         value. A container app is deployed again where its variables, secrets or compute change; other
         changes take effect with the next deployment.
         """
-        result: ProjectDetail = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/projects/{path_part(name)}",
                 query={"wait": wait},
-                body=UpdateProjectInput(
+                body=models.UpdateProjectInput(
                     public_image=public_image,
                     build_cmd=build_cmd,
                     start_cmd=start_cmd,
@@ -136,84 +107,80 @@ class AsyncProjects:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            ProjectDetail,
+            models.ProjectDetail,
         )
-        return result
 
-    async def delete(self, name: str, *, idempotency_key: str | None = None) -> DeletedProject:
+    async def delete(self, name: str, *, idempotency_key: str | None = None) -> models.DeletedProject:
         """Delete a project with its deployments, domains, rules and secrets."""
-        result: DeletedProject = await self._transport.call(
-            Call("DELETE", f"/v1/projects/{path_part(name)}", key=idempotency_key), DeletedProject
+        return await self._transport.call(
+            Call("DELETE", f"/v1/projects/{path_part(name)}", key=idempotency_key), models.DeletedProject
         )
-        return result
 
     async def read_audit_log(
         self, name: str, *, cursor: str | None = None, limit: int | None = None
-    ) -> CursorPage[ActivityOut]:
+    ) -> CursorPage[models.ActivityOut]:
         """Return the audit log of a project, newest first, including its former names."""
-        result: CursorPage[ActivityOut] = await self._transport.call(
+        return await self._transport.call(
             Call("GET", f"/v1/projects/{path_part(name)}/audit-log", query={"cursor": cursor, "limit": limit}),
-            CursorPage[ActivityOut],
+            CursorPage[models.ActivityOut],
         )
-        return result
 
-    async def rename(self, project_name: str, *, name: str, idempotency_key: str | None = None) -> ProjectDetail:
+    async def rename(self, project_name: str, *, name: str, idempotency_key: str | None = None) -> models.ProjectDetail:
         """Rename a project. The former address redirects for a day, unless it is reused."""
-        result: ProjectDetail = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/projects/{path_part(project_name)}/name",
-                body=RenameInput(name=name),
+                body=models.RenameInput(name=name),
                 key=idempotency_key,
             ),
-            ProjectDetail,
+            models.ProjectDetail,
         )
-        return result
 
-    async def toggle(self, name: str, *, enable: bool, idempotency_key: str | None = None) -> ProjectDetail:
+    async def toggle(self, name: str, *, enable: bool, idempotency_key: str | None = None) -> models.ProjectDetail:
         """Disable or enable a project. The address of a disabled project answers 503."""
-        result: ProjectDetail = await self._transport.call(
+        return await self._transport.call(
             Call(
-                "POST", f"/v1/projects/{path_part(name)}/toggle", body=ToggleInput(enable=enable), key=idempotency_key
+                "POST",
+                f"/v1/projects/{path_part(name)}/toggle",
+                body=models.ToggleInput(enable=enable),
+                key=idempotency_key,
             ),
-            ProjectDetail,
+            models.ProjectDetail,
         )
-        return result
 
-    async def list_secrets(self, name: str) -> List[SecretName]:
+    async def list_secrets(self, name: str) -> List[models.SecretName]:
         """List the names of a project's secrets."""
-        result: List[SecretName] = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/secrets"), List[SecretName]
+        return await self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/secrets"), List[models.SecretName]
         )
-        return result
 
     async def reveal_secret(
         self, project_name: str, *, name: str, idempotency_key: str | None = None
-    ) -> RevealedSecret:
+    ) -> models.RevealedSecret:
         """Return the value of one secret and record the caller in the project's audit log.
 
         A secret of a database link contains the database's password; only admins may read it (else 403).
         """
-        result: RevealedSecret = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(project_name)}/secrets/reveal",
-                body=RevealInput(name=name),
+                body=models.RevealInput(name=name),
                 key=idempotency_key,
             ),
-            RevealedSecret,
+            models.RevealedSecret,
         )
-        return result
 
     async def upload_site(
         self, *, name: str, file: Upload, wait: int | None = None, idempotency_key: str | None = None
-    ) -> UploadResult:
+    ) -> models.UploadResult:
         """Publish a ZIP archive, sent in the field `staticFiles`, as a static site.
 
         An archive for an existing uploaded project becomes its next deployment. `uploadId` is the uuid of
         that deployment and works with every route of deployments.
         """
-        result: UploadResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/projects/static-upload",
@@ -224,13 +191,39 @@ class AsyncProjects:
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),
-            UploadResult,
+            models.UploadResult,
         )
-        return result
+
+    async def detect(
+        self,
+        *,
+        repository_name: str,
+        branch: str | UnsetType = UNSET,
+        slug: Literal["auto", "static", "container"] | UnsetType = UNSET,
+        base_dir: str | UnsetType = UNSET,
+        start_cmd: str | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> models.DetectedPlan:
+        """Detect the kind and the commands of a repository, without creating a project.
+
+        The plan is that of `moorage detect`: the head of the branch is read, and nothing of it is executed.
+        `problem` says why the repository cannot be deployed with these settings; then there is no plan.
+        """
+        return await self._transport.call(
+            Call(
+                "POST",
+                "/v1/projects/detect",
+                body=models.DetectInput(
+                    repository_name=repository_name, branch=branch, slug=slug, base_dir=base_dir, start_cmd=start_cmd
+                ),
+                key=idempotency_key,
+            ),
+            models.DetectedPlan,
+        )
 
     async def read_analytics(
         self, name: str, *, range: Literal["24h", "7d", "30d", "90d"] | None = None
-    ) -> ProjectAnalytics:
+    ) -> models.ProjectAnalytics:
         """Return a project's requests, visitors, bytes, top paths and referrers.
 
         `range` is `24h` (in hours), `7d`, `30d` or `90d` (in days, UTC); the current hour or day is the
@@ -239,15 +232,13 @@ class AsyncProjects:
         cover whole days and have 20 entries each, and `other` for the rest. Without `enableAnalytics`,
         `enabled` is false and there are no figures.
         """
-        result: ProjectAnalytics = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/analytics", query={"range": range}), ProjectAnalytics
+        return await self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/analytics", query={"range": range}), models.ProjectAnalytics
         )
-        return result
 
-    async def list_repositories(self) -> List[RepositoryItem]:
+    async def list_repositories(self) -> List[models.RepositoryItem]:
         """List the organization's newest 200 repositories of the built-in git server."""
-        result: List[RepositoryItem] = await self._transport.call(Call("GET", "/v1/repositories"), List[RepositoryItem])
-        return result
+        return await self._transport.call(Call("GET", "/v1/repositories"), List[models.RepositoryItem])
 
     async def read_app_logs(
         self,
@@ -257,7 +248,7 @@ class AsyncProjects:
         until: str | None = None,
         search: str | None = None,
         limit: int | None = None,
-    ) -> AppLogLines:
+    ) -> models.AppLogLines:
         """Return the newest log lines of a project's app, oldest first.
 
         `since` and `until` are times (`2026-01-31T12:00:00Z`), epoch milliseconds, or ages (`15m`, `2h`,
@@ -265,15 +256,14 @@ class AsyncProjects:
         default, at most 1000. `stream` is `stdout`, `stderr`, or `system` for messages of the platform
         about the app. Lines are kept across deployments, for 7 days and up to 100 MB.
         """
-        result: AppLogLines = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "GET",
                 f"/v1/projects/{path_part(name)}/logs",
                 query={"since": since, "until": until, "search": search, "limit": limit},
             ),
-            AppLogLines,
+            models.AppLogLines,
         )
-        return result
 
     def follow_app_logs(self, name: str, *, tail: int | None = None) -> AsyncIterator[Event]:
         """Follow the output of a project's app as server-sent events, one `log` per line.
@@ -285,7 +275,7 @@ class AsyncProjects:
 
     async def read_app_metrics(
         self, name: str, *, range: Literal["1h", "6h", "24h", "7d"] | None = None
-    ) -> ProjectMetrics:
+    ) -> models.ProjectMetrics:
         """Return usage, requests and latency of a container project over time.
 
         `range` is `1h` (buckets of one minute), `6h` (two minutes), `24h` (five minutes) or `7d` (one hour,
@@ -294,45 +284,35 @@ class AsyncProjects:
         maxima. `p50Ms` and `p95Ms` are null without requests, and exclude WebSockets. All figures of a
         static project are zero.
         """
-        result: ProjectMetrics = await self._transport.call(
-            Call("GET", f"/v1/projects/{path_part(name)}/metrics", query={"range": range}), ProjectMetrics
+        return await self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/metrics", query={"range": range}), models.ProjectMetrics
         )
-        return result
 
     async def run_command(
         self, name: str, *, command: str, timeout_seconds: int | UnsetType = UNSET, idempotency_key: str | None = None
-    ) -> CommandResult:
+    ) -> models.CommandResult:
         """Run a command in a fresh sandbox of the live release, with its environment.
 
         With `Accept: text/event-stream` the answer is a stream: `output` events with `stream` and `text`
         while the command prints, and one `exit` with `exitCode` and `reason` at the end. The command is
         killed when the client disconnects.
         """
-        result: CommandResult = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/exec",
-                body=RunCommandInput(command=command, timeout_seconds=timeout_seconds),
+                body=models.RunCommandInput(command=command, timeout_seconds=timeout_seconds),
                 key=idempotency_key,
             ),
-            CommandResult,
+            models.CommandResult,
         )
-        return result
 
     def iterate(
         self, *, limit: int | None = None, slug: Literal["static", "container"] | None = None
-    ) -> AsyncIterator[ProjectListItem]:
+    ) -> AsyncIterator[models.ProjectListItem]:
         """Iterate over the items of all pages of `list`."""
+        return self._transport.iterate_cursors(lambda cursor: self.list(limit=limit, slug=slug, cursor=cursor))
 
-        async def fetch(cursor: str | None) -> CursorPage[ProjectListItem]:
-            return await self.list(limit=limit, slug=slug, cursor=cursor)
-
-        return self._transport.iterate_cursors(fetch)
-
-    def iterate_audit_log(self, name: str, *, limit: int | None = None) -> AsyncIterator[ActivityOut]:
+    def iterate_audit_log(self, name: str, *, limit: int | None = None) -> AsyncIterator[models.ActivityOut]:
         """Iterate over the items of all pages of `read_audit_log`."""
-
-        async def fetch(cursor: str | None) -> CursorPage[ActivityOut]:
-            return await self.read_audit_log(name, limit=limit, cursor=cursor)
-
-        return self._transport.iterate_cursors(fetch)
+        return self._transport.iterate_cursors(lambda cursor: self.read_audit_log(name, limit=limit, cursor=cursor))

@@ -6,16 +6,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from moorage.client import models
 from moorage.client.asynchronous import AsyncTransport
 from moorage.client.exchange import Call, path_part
 from moorage.client.model import List
-from moorage.client.models.functions import InvokeFunctionResult
-from moorage.client.models.schedules import (
-    CreateScheduledFunctionInput,
-    CronPreview,
-    ScheduledFunction,
-    UpdateScheduledFunctionInput,
-)
 
 
 class AsyncSchedules:
@@ -24,12 +18,9 @@ class AsyncSchedules:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self) -> List[ScheduledFunction]:
+    async def list(self) -> List[models.ScheduledFunction]:
         """List the organization's scheduled functions, oldest first."""
-        result: List[ScheduledFunction] = await self._transport.call(
-            Call("GET", "/v1/scheduled-functions"), List[ScheduledFunction]
-        )
-        return result
+        return await self._transport.call(Call("GET", "/v1/scheduled-functions"), List[models.ScheduledFunction])
 
     async def create(
         self,
@@ -42,16 +33,16 @@ class AsyncSchedules:
         params: dict[str, Any] | UnsetType = UNSET,
         payload: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> ScheduledFunction:
+    ) -> models.ScheduledFunction:
         """Run a function at fixed times.
 
         `cronSchedule` has five fields, or is a name such as `@hourly`; times are those of `timezone`.
         """
-        result: ScheduledFunction = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "POST",
                 "/v1/scheduled-functions",
-                body=CreateScheduledFunctionInput(
+                body=models.CreateScheduledFunctionInput(
                     name=name,
                     function=function,
                     cron_schedule=cron_schedule,
@@ -62,16 +53,14 @@ class AsyncSchedules:
                 ),
                 key=idempotency_key,
             ),
-            ScheduledFunction,
+            models.ScheduledFunction,
         )
-        return result
 
-    async def read(self, schedule_id: int | str) -> ScheduledFunction:
+    async def read(self, schedule_id: int | str) -> models.ScheduledFunction:
         """Return a scheduled function, with its latest and its next run."""
-        result: ScheduledFunction = await self._transport.call(
-            Call("GET", f"/v1/scheduled-functions/{path_part(schedule_id)}"), ScheduledFunction
+        return await self._transport.call(
+            Call("GET", f"/v1/scheduled-functions/{path_part(schedule_id)}"), models.ScheduledFunction
         )
-        return result
 
     async def update(
         self,
@@ -83,23 +72,22 @@ class AsyncSchedules:
         params: dict[str, Any] | UnsetType = UNSET,
         payload: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
-    ) -> ScheduledFunction:
+    ) -> models.ScheduledFunction:
         """Update the times, the parameters or `enabled` of a scheduled function.
 
         New times, a new timezone and `enabled` apply from now on. New `params` do not move the next run.
         """
-        result: ScheduledFunction = await self._transport.call(
+        return await self._transport.call(
             Call(
                 "PATCH",
                 f"/v1/scheduled-functions/{path_part(schedule_id)}",
-                body=UpdateScheduledFunctionInput(
+                body=models.UpdateScheduledFunctionInput(
                     cron_schedule=cron_schedule, timezone=timezone, enabled=enabled, params=params, payload=payload
                 ),
                 key=idempotency_key,
             ),
-            ScheduledFunction,
+            models.ScheduledFunction,
         )
-        return result
 
     async def delete(self, schedule_id: int | str, *, idempotency_key: str | None = None) -> None:
         """Delete a scheduled function. A running run is not cancelled and does not count."""
@@ -107,24 +95,22 @@ class AsyncSchedules:
             Call("DELETE", f"/v1/scheduled-functions/{path_part(schedule_id)}", key=idempotency_key), None
         )
 
-    async def run(self, schedule_id: int | str, *, idempotency_key: str | None = None) -> InvokeFunctionResult:
+    async def run(self, schedule_id: int | str, *, idempotency_key: str | None = None) -> models.InvokeFunctionResult:
         """Run a scheduled function now, even if it is disabled, and return the result.
 
         The run counts like any other and does not move the next run.
         """
-        result: InvokeFunctionResult = await self._transport.call(
+        return await self._transport.call(
             Call("POST", f"/v1/scheduled-functions/{path_part(schedule_id)}/run", key=idempotency_key),
-            InvokeFunctionResult,
+            models.InvokeFunctionResult,
         )
-        return result
 
-    async def read_next_runs(self, *, expression: str, timezone: str | None = None) -> CronPreview:
+    async def read_next_runs(self, *, expression: str, timezone: str | None = None) -> models.CronPreview:
         """Return a cron expression in words, and its next five runs.
 
         `at` is in UTC, `localTime` in `timezone` with its offset. The same rules hold for scheduled
         functions, cronjobs and backups.
         """
-        result: CronPreview = await self._transport.call(
-            Call("GET", "/v1/cron/next", query={"expression": expression, "timezone": timezone}), CronPreview
+        return await self._transport.call(
+            Call("GET", "/v1/cron/next", query={"expression": expression, "timezone": timezone}), models.CronPreview
         )
-        return result

@@ -116,6 +116,24 @@ class UploadResult(Model, kw_only=True):
     status: str | None = None
 
 
+class DetectedPlan(Model, kw_only=True):
+    """Empty strings stand for commands that are not needed."""
+
+    commit_id: str
+    commit_message: str
+    kind: str | None
+    language: str
+    framework: str
+    install: str
+    build: str
+    start: str
+    output_dir: str
+    base_dir: str
+    notes: List[str]
+    reasons: List[str]
+    problem: str | None
+
+
 class ProjectAnalytics(Model, kw_only=True):
     enabled: bool
     range: str
@@ -341,6 +359,15 @@ class ToggleInput(Model, kw_only=True):
 
 class UploadForm(Model, kw_only=True):
     name: str
+
+
+class DetectInput(Model, kw_only=True):
+    # `owner/repo`.
+    repository_name: str
+    branch: str | msgspec.UnsetType = msgspec.UNSET
+    slug: Literal["auto", "static", "container"] | msgspec.UnsetType = msgspec.UNSET
+    base_dir: str | msgspec.UnsetType = msgspec.UNSET
+    start_cmd: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunCommandInput(Model, kw_only=True):

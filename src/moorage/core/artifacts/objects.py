@@ -7,6 +7,7 @@ result while the interpreter shuts down, the process aborts (https://github.com/
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -106,6 +107,14 @@ class Objects:
             except FileNotFoundError:
                 raise ArtifactDamaged(f"{key}: deleted while it was read") from None
             yield chunk.to_bytes()
+
+    def verify(self, key: str, digest: str, size: int) -> None:
+        """Read an object and compare its digest; raises ArtifactDamaged."""
+        sha256 = hashlib.sha256()
+        for chunk in self.chunks(key, size):
+            sha256.update(chunk)
+        if sha256.hexdigest() != digest:
+            raise ArtifactDamaged(f"{key}: the stored bytes have the digest {sha256.hexdigest()}")
 
     def delete(self, key: str) -> None:
         """Delete an object. Safe to repeat."""

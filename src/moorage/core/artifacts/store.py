@@ -92,18 +92,11 @@ class ArtifactStore:
         key = key_of(digest, upload.copy)
         self._objects.put(key, source, size)
         try:
-            self._verify(key, digest, size)
+            self._objects.verify(key, digest, size)
         except ArtifactDamaged:
             self._objects.delete(key)
             raise
         return upload
-
-    def _verify(self, key: str, digest: str, size: int) -> None:
-        sha256 = hashlib.sha256()
-        for chunk in self._objects.chunks(key, size):
-            sha256.update(chunk)
-        if sha256.hexdigest() != digest:
-            raise ArtifactDamaged(f"{key}: the stored bytes have the digest {sha256.hexdigest()}")
 
     async def _download(self, stored: Artifact, target: Path) -> None:
         cancelled = threading.Event()

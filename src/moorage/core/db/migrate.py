@@ -85,11 +85,9 @@ def _sqlite_engine(path: Path) -> Any:
 
 def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
     """Migrate a PostgreSQL database to HEAD; concurrent processes wait."""
-    from sqlalchemy import create_engine, text
+    from sqlalchemy import text
 
-    # Without a timeout, a server that drops packets would block the start for TCP's own, much longer timeout.
-    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_TIMEOUT_S}
-    engine = create_engine("postgresql+psycopg://" + url.partition("://")[2], connect_args=arguments)
+    engine = postgres_engine(url)
     with engine.connect() as connection:
         # Without Alembic, which a store at HEAD does not need.
         exists = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is not None
@@ -99,22 +97,42 @@ def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
     return before
 
 
-def _upgrade(engine: Any, before: str | None, ring: KeyRing | None = None) -> None:
-    from alembic import command
-    from alembic.script import ScriptDirectory
+def postgres_engine(url: str) -> Any:
+    from sqlalchemy import create_engine
+
+    # Without a timeout, a server that drops packets would block the start for TCP's own, much longer timeout.
+    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_TIMEOUT_S}
+    return create_engine("postgresql+psycopg://" + url.partition("://")[2], connect_args=arguments)
+
+
+def lock_schema(connection: Any) -> None:
+    """Let other processes that want to migrate the PostgreSQL database wait for the end of this transaction."""
     from sqlalchemy import text
 
-    config = configuration()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
+
+
+def _upgrade(engine: Any, before: str | None, ring: KeyRing | None = None) -> None:
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory.from_config(configuration()).walk_revisions()}
     if before is not None and before not in known:
         raise NewerStore(f"the store is at revision {before}, which this version does not know; start a newer Moorage")
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
-        config.attributes["connection"] = connection
-        config.attributes["ring"] = ring
-        command.upgrade(config, "head")
+            lock_schema(connection)
+        upgrade_connection(connection, ring)
     engine.dispose()
+
+
+def upgrade_connection(connection: Any, ring: KeyRing | None = None) -> None:
+    """Migrate to HEAD within the transaction of a connection."""
+    from alembic import command
+
+    config = configuration()
+    config.attributes["connection"] = connection
+    config.attributes["ring"] = ring
+    command.upgrade(config, "head")
 
 
 def configuration() -> Any:

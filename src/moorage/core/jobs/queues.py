@@ -1,4 +1,4 @@
-"""Jobs as operators see them: depth of queues, failing jobs, and what can be done about those."""
+"""Jobs as operators see them: depth of queues, failing jobs, and their retry or removal."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Machines that share a store, and which of them owns what."""
+"""Machines that share a store, and the resources that each of them owns."""

@@ -23,7 +23,7 @@ COMMITTED: Hook[[Tx], Mapping[int, int]] = Hook("machine.committed")
 
 
 class Placement:
-    """Chooses machines in one transaction; what it places counts for its next choice."""
+    """Chooses machines in one transaction; each placement counts for the next choice."""
 
     @across_organizations("machines run resources of all organizations")
     def __init__(self, tx: Tx) -> None:

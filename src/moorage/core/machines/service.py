@@ -167,7 +167,7 @@ def get(tx: Tx, name: str) -> Machine:
 
 @across_organizations(_WHY)
 def set_draining(tx: Tx, row: Machine, *, draining: bool) -> Machine:
-    """Let a machine keep what it has and get nothing new, or undo that. Safe to repeat."""
+    """Start or end the drain of a machine: it keeps its replicas and gets no new ones. Safe to repeat."""
     if row.is_gone:
         raise Conflict(f"The machine {row.name} does not answer, and its apps have moved; moorage machines remove it")
     to = MachineStatus.DRAINING if draining else MachineStatus.ACTIVE

@@ -61,7 +61,7 @@ class Machine:
         return self.status == MachineStatus.GONE
 
 
-def _server_clock(dialect: str) -> ColumnElement[int]:
+def server_clock(dialect: str) -> ColumnElement[int]:
     """Return the time of the database server; on SQLite the parameter `now`."""
     if dialect == "sqlite":
         return arg("now")
@@ -77,7 +77,7 @@ def _join(dialect: str) -> ClauseElement:
     values = {name: arg(name) for name in ("address", "labels", "cpu_count", "memory_mb", "boot")} | {
         "load_milli": 0,
         "epoch": _m.epoch + 1,
-        "heartbeat_at": _server_clock(dialect),
+        "heartbeat_at": server_clock(dialect),
         "gone_at": None,
     }
     return sql_update(machine).where(_m.id == arg("id")).values(**values, updated_at=arg("now")).returning(_m.epoch)
@@ -85,12 +85,12 @@ def _join(dialect: str) -> ClauseElement:
 
 def _beat(dialect: str) -> ClauseElement:
     measured = {name: arg(name) for name in ("load_milli", "facts", "address")}
-    values = {**measured, "heartbeat_at": _server_clock(dialect)}
+    values = {**measured, "heartbeat_at": server_clock(dialect)}
     return sql_update(machine).where(_mine & (_m.status != MachineStatus.GONE.value)).values(**values)
 
 
 def _all_with_age(dialect: str) -> ClauseElement:
-    return select(*columns(machine), _server_clock(dialect) - _m.heartbeat_at).order_by(_m.id)
+    return select(*columns(machine), server_clock(dialect) - _m.heartbeat_at).order_by(_m.id)
 
 
 ALL = Query(select(*columns(machine)).order_by(_m.id), Machine)

@@ -66,6 +66,11 @@ class TargetPolicy:
         return self.allow_loopback if kind == "loopback" else self.allow_private and kind in _PRIVATE
 
 
+def special_networks() -> tuple[Network, ...]:
+    """Return the networks that users' code may not reach without a rule of the operator."""
+    return tuple(network for _, network in _RANGES)
+
+
 def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
     """Return why no rule may open an address: not canonical, or blocked."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ T = TypeVar("T")
 P = TypeVar("P", bound=msgspec.Struct)
 
 SyncHandler = Callable[[Tx, Any], None]
-AsyncHandler = Callable[["Run", Any], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

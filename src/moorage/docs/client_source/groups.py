@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.docs.client_source.models import HEADER, PAGES, by_tag
+from moorage.docs.client_source.models import HEADER
 from moorage.docs.client_source.operations import Argument, Method, attribute, groups
 from moorage.docs.client_source.types import Types
 
@@ -39,26 +39,12 @@ ASYNC = Flavour("api_async", "asynchronous", "AsyncTransport", "Async", "async d
 
 def modules(document: dict[str, Any], flavour: Flavour) -> dict[str, str]:
     """Return the source of each module, by file name."""
-    homes = {name: f"models.{tag}" for tag, names in by_tag(document).items() for name in names}
-    homes |= dict.fromkeys(PAGES, "model")
     sources, classes = {}, {}
-    for tag in groups(document, Types()):
-        types = Types()
-        methods = groups(document, types)[tag]  # again, for the models that this tag alone uses
-        used = _used(methods, types.used)
+    for tag, methods in groups(document, Types("models.")).items():
         name = attribute(tag)
         classes[name] = f"{flavour.prefix}{''.join(word.title() for word in name.split('_'))}"
-        sources[f"{name}.py"] = _module(tag, methods, _imports(used, homes), classes[name], flavour)
+        sources[f"{name}.py"] = _module(tag, methods, classes[name], flavour)
     return {"__init__.py": _package(classes, flavour), **sources}
-
-
-def _used(methods: list[Method], candidates: set[str]) -> list[str]:
-    text = " ".join(
-        " ".join([method.returns, method.body_model, *(each.kind for each in (*method.query, *method.body))])
-        for method in methods
-    )
-    words = set(text.replace("[", " ").replace("]", " ").replace(",", " ").split())
-    return sorted(candidates & words)
 
 
 def _package(classes: dict[str, str], flavour: Flavour) -> str:
@@ -84,13 +70,7 @@ def _package(classes: dict[str, str], flavour: Flavour) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _imports(names: list[str], homes: dict[str, str]) -> list[str]:
-    """Return the imports of models; each from its module, so that the others stay unloaded."""
-    used = sorted({homes[name] for name in names})
-    return [f"from moorage.client.{home} import {', '.join(n for n in names if homes[n] == home)}" for home in used]
-
-
-def _module(tag: str, methods: list[Method], used: list[str], cls: str, flavour: Flavour) -> str:
+def _module(tag: str, methods: list[Method], cls: str, flavour: Flavour) -> str:
     blocks = [_method(method, flavour) for method in methods]
     blocks += [_iterator(method, flavour) for method in methods if method.paging]
     body = "\n\n".join(textwrap.indent(block, "    ") for block in blocks)
@@ -100,10 +80,10 @@ def _module(tag: str, methods: list[Method], used: list[str], cls: str, flavour:
         "from msgspec import UNSET, UnsetType",
         f"from moorage.client.{flavour.transport_module} import {flavour.transport}",
         "from moorage.client.exchange import Call, Upload, path_part",
-        "from moorage.client.model import List",
+        "from moorage.client import models",
+        "from moorage.client.model import CursorPage, List, Page",
         "from moorage.client.streams import Event",
     ]
-    imports += used
     head = CLASS.format(cls=cls, tag=tag, transport=flavour.transport)
     return HEADER.format(title=f"Routes of the group {tag}") + "\n" + "\n".join(imports) + f"\n\n\n{head}{body}\n"
 
@@ -128,9 +108,9 @@ def _method(method: Method, flavour: Flavour) -> str:
     head = _signature(method, _arguments(method), method.name, method.returns, flavour.define)
     options = "" if method.has_envelope else ", has_envelope=False"
     send = f"{flavour.wait}self._transport.call({_call(method)}, {method.returns}{options})"
-    if method.returns == "None":
-        return f"{head}\n{doc}\n    {send}"
-    return f"{head}\n{doc}\n    result: {method.returns} = {send}\n    return result"
+    if method.returns == "Any":  # a value of any type is no value of a type
+        return f"{head}\n{doc}\n    result: Any = {send}\n    return result"
+    return f"{head}\n{doc}\n    {'' if method.returns == 'None' else 'return '}{send}"
 
 
 def _docstring(text: str) -> str:
@@ -163,7 +143,6 @@ def _call(method: Method) -> str:
 
 def _iterator(method: Method, flavour: Flavour) -> str:
     step = "cursor" if method.paging == "CursorPage" else "page"
-    kind = "str | None" if step == "cursor" else "int"
     given = [each for each in _arguments(method) if each.name != step]
     head = _signature(method, given, method.iterator, f"{flavour.iterator}[{method.item}]", "def")
     passed = ", ".join(
@@ -171,9 +150,8 @@ def _iterator(method: Method, flavour: Flavour) -> str:
     )
     loop = "iterate_cursors" if step == "cursor" else "iterate_pages"
     doc = f"Iterate over the items of all pages of `{method.name}`."
-    inner = f"{flavour.define} fetch({step}: {kind}) -> {method.returns}:\n"
-    inner += f"    return {flavour.wait}self.{method.name}({passed})"
-    return f'{head}\n    """{doc}"""\n\n{textwrap.indent(inner, "    ")}\n\n    return self._transport.{loop}(fetch)'
+    fetch = f"lambda {step}: self.{method.name}({passed})"
+    return f'{head}\n    """{doc}"""\n    return self._transport.{loop}({fetch})'
 
 
 def _quoted(text: str) -> str:

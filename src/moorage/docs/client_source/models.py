@@ -14,11 +14,13 @@ COMMENT_WIDTH = 110
 LAZY = '''
 def __getattr__(name: str) -> Any:
     """Import the module of a model on first use: a command needs few of them."""
-    if name not in _HOMES:
+    module = next((module for module, names in _NAMES.items() if name in names.split()), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    model = globals()[name] = getattr(import_module(f"moorage.client.{module}"), name)
+    return model
 '''
 PAGES = frozenset(("CursorPage", "Page"))
 
@@ -66,15 +68,15 @@ def modules(document: dict[str, Any]) -> dict[str, str]:
 
 def _package(groups: dict[str, list[str]]) -> str:
     """Return the package: names of all models, whose modules are imported on first use."""
-    homes = {name: f"moorage.client.models.{tag}" for tag, names in groups.items() for name in names}
-    homes |= dict.fromkeys(sorted(PAGES), "moorage.client.model")
+    modules = {f"models.{tag}": names for tag, names in sorted(groups.items())} | {"model": list(PAGES)}
     lines = [HEADER.format(title="All models of the API"), "from typing import TYPE_CHECKING, Any", ""]
     lines.append("if TYPE_CHECKING:")
-    for home in sorted(set(homes.values())):
-        listed = ", ".join(f"{name} as {name}" for name in sorted(homes) if homes[name] == home)
-        lines.append(f"    from {home} import ({listed})")
-    lines.append("_HOMES = {\n" + "".join(f'    "{name}": "{homes[name]}",\n' for name in sorted(homes)) + "}\n")
-    lines.append(LAZY)
+    lines += [f"    from moorage.client.{module} import *  # noqa: F403" for module in modules]
+    lines.append("\n_NAMES = {")
+    for module, names in modules.items():
+        wrapped = textwrap.fill(" ".join(sorted(names)), COMMENT_WIDTH, initial_indent="    ", subsequent_indent="    ")
+        lines.append(f'    "{module}": """\n{wrapped}\n    """,')
+    lines += ["}\n", LAZY]
     return "\n".join(lines)
 
 

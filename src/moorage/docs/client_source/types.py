@@ -35,6 +35,7 @@ def ref_name(schema: dict[str, Any]) -> str | None:
 class Types:
     """Python types of schemas; collects the models that they name in `used`."""
 
+    prefix: str = ""  # of models
     is_input: bool = False
     used: set[str] = field(default_factory=set)
 
@@ -68,9 +69,9 @@ class Types:
         page = _PAGE.match(name)
         if page is None:
             self.used.add(name)
-            return name
+            return f"{self.prefix}{name}"
         self.used |= {page[1], page[2]}
-        return f"{page[1]}[{page[2]}]"
+        return f"{page[1]}[{self.prefix}{page[2]}]"
 
 
 def _literal(value: object) -> str:

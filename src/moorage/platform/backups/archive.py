@@ -82,6 +82,8 @@ class Progress:
     report: Report
     activity: str
     total: int
+    unit: str = "MB"
+    unit_size: int = 2**20
     done: int = 0
     reported_at: float = field(default_factory=time.monotonic)
 
@@ -89,7 +91,8 @@ class Progress:
         self.done += count
         if time.monotonic() - self.reported_at >= PROGRESS_INTERVAL_S:
             self.reported_at = time.monotonic()
-            self.report(f"{self.activity}: {self.done // 2**20} of {self.total // 2**20} MB")
+            done, total = self.done // self.unit_size, self.total // self.unit_size
+            self.report(f"{self.activity}: {done} of {total} {self.unit}")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from moorage import __version__
 from moorage.core.db import migrate
 from moorage.core.db.lock import FolderLock
 from moorage.core.db.snapshots import STORE, store_path
+from moorage.platform import store_checks
 from moorage.platform.backups import database_copies, volume_copies
 from moorage.platform.backups.archive import (
     FOLDERS,
@@ -104,6 +105,8 @@ def _check_can_back_up(settings: Settings, target: Path, *, files_only: bool) ->
         )
     if files_only and not settings.uses_postgres:
         raise CannotBackUp("--files-only is for a store on PostgreSQL; here the store is a file, and part of a backup")
+    if not files_only:
+        store_checks.check_not_moved(settings)
     path = store_path(settings)
     if not files_only and not (path.is_file() and path.stat().st_size):
         raise CannotBackUp(f"there is no store in {settings.data}; is --data right, or MOORAGE_DATABASE_URL missing?")

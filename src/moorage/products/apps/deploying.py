@@ -20,7 +20,7 @@ from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Wri
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.runtime.builds import diagnosis
-from moorage.runtime.logs.reader import AppLogs
+from moorage.runtime.engines.ports import Logs
 from moorage.settings import Settings
 
 READY_POLL_INTERVAL_S = 1.0
@@ -32,7 +32,7 @@ START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica t
 class AppDeployer:
     """Implements `projects.deployments.runner.Apps`."""
 
-    def __init__(self, db: Database, reconciler: AppReconciler, logs: AppLogs, sync_routes: SyncRoutes) -> None:
+    def __init__(self, db: Database, reconciler: AppReconciler, logs: Logs, sync_routes: SyncRoutes) -> None:
         self._db = db
         self._reconciler = reconciler
         self._logs = logs

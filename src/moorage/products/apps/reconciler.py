@@ -15,6 +15,7 @@ from math import inf
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.gateways import service as gateways
 from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
@@ -37,7 +38,7 @@ UNHEALTHY_CHECK_PAUSE_S = 2.0  # the same for a replica of the live release that
 CPU_LIMIT_DELAY_S = 10.0
 MAX_CRASHES = 3  # of a replica that has never been ready, before its deployment fails
 MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may still arrive.
-SHARED_MIN_DRAIN_S = 6.0  # The gateways of other machines switch a second later, or two under load.
+GATEWAYS_TIMEOUT_S = 60.0  # for gateways of other machines that are live and do not switch
 DRAIN_POLL_INTERVAL_S = 0.25
 STOP_GRACE_S = 10.0
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -53,6 +54,7 @@ class AppReconciler:
         sync_routes: Callable[[], Awaitable[None]],
     ) -> None:
         self._db = db
+        self._log = telemetry.log
         self._engine = engine
         self._launcher = launcher
         self._sync_routes = sync_routes  # returns when the gateway's routes match the rows
@@ -80,7 +82,7 @@ class AppReconciler:
         mine, states = self._db.env.machine.id, self._engine.states()
         unowned = [row for row in rows if row.machine_id != mine]
         found = [row for row in unowned if row.key in states or self._db.dialect == "sqlite"]
-        volumes = await asyncio.to_thread(projects_with_volumes, self._db.env.settings.folder("volumes"))
+        volumes = projects_with_volumes(await self._launcher.engine.volumes.names())
         if mine and (found or volumes):
             await self._db.write(partial(placing.claim, rows=found, volumes=volumes))
         return [replace(row, machine_id=mine) for row in rows if row not in unowned or row in found]
@@ -213,20 +215,29 @@ class AppReconciler:
         state = self._engine.states().get(row.key)
         if state is not None:
             await self._sync_routes()
+            if row.port:  # A replica that was never ready got no requests.
+                await self._wait_for_gateways(row)
             await self._wait_for_requests(row)
             await self._engine.stop(row.key, STOP_GRACE_S)
         await self._write(row, service.forget)
         self._pauses.pop(row.id, None)
         self._limits_due.pop(row.id, None)
 
+    async def _wait_for_gateways(self, row: Replica) -> None:
+        """Wait until no live gateway, also of another machine, sends requests to the replica."""
+        lagging = await gateways.wait_until_served(self._db, GATEWAYS_TIMEOUT_S)
+        if lagging:
+            self._log.warning("a replica is stopped although gateways may use it", replica=row.key, gateways=lagging)
+
     async def _wait_for_requests(self, row: Replica) -> None:
         left_s = ((row.drain_until or 0) - self._db.env.clock.now()) / 1000
+        if row.port and self._db.dialect == "postgresql":
+            left_s = max(left_s, MIN_DRAIN_S)  # Gateways may have taken all of the time.
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        min_s = SHARED_MIN_DRAIN_S if self._db.env.machine.has_others else MIN_DRAIN_S
         while (waited := loop.time() - began_at) < left_s:
             state = await self._engine.look(row.key)
-            if state is None or (state.connections == 0 and waited >= min_s):
+            if state is None or (state.connections == 0 and waited >= MIN_DRAIN_S):
                 return
             await asyncio.sleep(DRAIN_POLL_INTERVAL_S)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-import shutil
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -19,11 +16,10 @@ from moorage.core.kit.clock import DAY_MS
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound
 from moorage.products.apps import service, tables
-from moorage.products.apps.launching import volumes_of
+from moorage.products.apps.logs.following import log_of
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
-from moorage.runtime.logs.reader import AppLogs
-from moorage.settings import Settings
+from moorage.runtime.engines.ports import Engine
 
 STOP_TIMEOUT_S = 90.0
 STOP_POLL_INTERVAL_S = 0.25
@@ -64,15 +60,15 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
     tx.run(tables.DELETE_VOLUME, org_id=org_id, project_id=project_id)
 
 
-def register(handlers: Handlers, logs: AppLogs) -> None:
+def register(handlers: Handlers, engine: Engine) -> None:
     async def remove(run: Run, job: RemoveApp) -> None:
         await _wait_until_stopped(run, job)
-        await asyncio.to_thread(to_trash, run.db.env.settings, job.project_id)
-        await asyncio.to_thread(logs.forget, job.project_id)
+        await engine.volumes.discard(str(job.project_id))
+        await engine.logs.forget(log_of(job.project_id))
 
     async def empty(run: Run, job: EmptyTrash) -> None:
         await run.write(lambda tx: artifacts.unrefer(tx, job.org_id, _owner(job.project_id)))
-        await asyncio.to_thread(empty_trash, run.db.env.settings, job.project_id)
+        await engine.volumes.purge(str(job.project_id))
 
     handlers.add(RemoveApp, remove)
     handlers.add(EmptyTrash, empty)
@@ -86,26 +82,6 @@ async def _wait_until_stopped(run: Run, job: RemoveApp) -> None:
         if asyncio.get_running_loop().time() > deadline:
             return
         await asyncio.sleep(STOP_POLL_INTERVAL_S)
-
-
-def to_trash(settings: Settings, project_id: int) -> list[Path]:
-    """Move a project's volumes to the trash; safe to repeat."""
-    trash = settings.folder("trash")
-    trash.mkdir(mode=0o700, exist_ok=True)
-    moved = []
-    for volume in volumes_of(settings.folder("volumes"), project_id):
-        target = trash / f"volume-{volume.name}"
-        if target.exists():
-            target = target.with_name(f"{target.name}-{secrets.token_hex(4)}")
-        shutil.move(volume, target)
-        moved.append(target)
-    return moved
-
-
-def empty_trash(settings: Settings, project_id: int) -> None:
-    for path in settings.folder("trash").glob(f"volume-{project_id}*"):
-        if path.name == f"volume-{project_id}" or path.name.startswith(f"volume-{project_id}-"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _owner(project_id: int) -> str:

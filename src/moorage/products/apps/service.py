@@ -16,6 +16,7 @@ from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
+from moorage.core.gateways import service as gateways
 from moorage.core.kit.decoding import decode
 from moorage.core.machines import service as machines
 from moorage.core.machines.placement import Placement
@@ -189,6 +190,8 @@ def level(tx: Tx) -> bool:
             _add(tx, app.org_id, app.project_id, app.preview_id, app.deployment_id, machine_id)
     for row, within_ms in changes.surplus:
         move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now + within_ms)
+    if changes.surplus:
+        gateways.advance(tx)
     return bool(changes.missing or changes.surplus)
 
 

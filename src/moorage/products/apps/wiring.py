@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from moorage.core import maintenance
-from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
 from moorage.core.machines import placement
@@ -32,13 +29,8 @@ from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.waker import Waker
 from moorage.products.apps.waking import AppStarter
 from moorage.products.projects import service as projects
-from moorage.products.projects.deployments import service as deployments
-from moorage.runtime.builds.collect import APP_CAPS
-from moorage.runtime.engines.ports import ReplicaEngine
-from moorage.runtime.images.making import make_images
-from moorage.runtime.logs.reader import AppLogs
+from moorage.runtime.engines.ports import Engine, Logs, Programs, ReplicaEngine
 from moorage.runtime.machines.links import Links
-from moorage.settings import Settings
 
 WAKE_EXTRA_S = 10  # beyond the time that an app may take to start
 
@@ -54,16 +46,6 @@ class AppGateway(Protocol):
     async def sync_routes(self) -> None: ...
 
 
-def make_releases(settings: Settings) -> Unpacked:
-    """Return the read-only folders of apps. Each app runs as its own user, so they are readable by all."""
-    return Unpacked(
-        settings.folder("app-releases"),
-        APP_CAPS,
-        is_used=deployments.is_published,
-        finish=partial(harden, is_layered=True),
-    )
-
-
 @dataclass(frozen=True)
 class Apps(Product):
     paths = ("/v1/projects",)
@@ -74,7 +56,8 @@ class Apps(Product):
     deploying: AppDeployer
     autoscaler: Autoscaler
     waker: Waker
-    logs: AppLogs
+    logs: Logs
+    programs: Programs
     launcher: Launcher
 
     @classmethod
@@ -82,35 +65,32 @@ class Apps(Product):
         cls,
         db: Database,
         telemetry: Telemetry,
-        artifacts: ArtifactStore,
-        engine: ReplicaEngine,
+        engine: Engine,
+        programs: Programs,
         gateway: AppGateway,
         links: Links,
         is_sandboxed: bool,
     ) -> Apps:
         settings = db.env.settings
-        links.is_own_port.append(lambda port: any(state.port == port for state in engine.states().values()))
-        launcher = Launcher(db, artifacts, make_releases(settings), make_images(db, artifacts), is_sandboxed)
-        reconciler = AppReconciler(db, engine, launcher, telemetry, gateway.sync_routes)
-        logs = AppLogs(settings.folder("logs") / "apps")
+        workloads = engine.workloads
+        links.is_own_port.append(lambda port: any(state.port == port for state in workloads.states().values()))
+        launcher = Launcher(db, engine, programs, is_sandboxed)
+        reconciler = AppReconciler(db, workloads, launcher, telemetry, gateway.sync_routes)
         return cls(
             db=db,
-            engine=engine,
+            engine=engine.workloads,
             reconciler=reconciler,
-            deploying=AppDeployer(db, reconciler, logs, gateway.sync_routes),
-            autoscaler=Autoscaler(db, engine, reconciler, telemetry),
+            deploying=AppDeployer(db, reconciler, engine.logs, gateway.sync_routes),
+            autoscaler=Autoscaler(db, engine.workloads, reconciler, telemetry),
             waker=Waker(
                 gateway.waker_socket,
                 AppStarter(db, reconciler, links.local_address).wake,
                 within_s=settings.app_start_s + WAKE_EXTRA_S,
             ),
-            logs=logs,
+            logs=engine.logs,
+            programs=programs,
             launcher=launcher,
         )
-
-    @property
-    def releases(self) -> Unpacked:
-        return self.launcher.releases
 
     @property
     def request_counter(self) -> RequestCounter:
@@ -128,13 +108,13 @@ class Apps(Product):
         ]
 
     def register(self, handlers: Handlers) -> None:
-        removal.register(handlers, self.logs)
+        removal.register(handlers, self.launcher.engine)
         retention.register(handlers, self.logs)
         hooks = self.db.env.hooks
         hooks.add(projects.REMOVE, "apps", removal.remove_of_project)
         hooks.add(projects.REMOVE, "app metrics", metrics.remove_of_project)
         hooks.add(projects.ABSENCE, "apps", placing.explain_absence)
-        hooks.add(maintenance.COLLECT, "apps", self.releases.collect)
+        hooks.add(maintenance.COLLECT, "apps", lambda _: self.programs.collect())
         hooks.add(placement.COMMITTED, "apps", placing.committed_memory)
         hooks.add(machines.COUNT, "replicas", placing.count)
         hooks.add(machines.MOVABLE, "apps", placing.count_movable)

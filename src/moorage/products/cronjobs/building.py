@@ -6,8 +6,6 @@ and runs use the newest build that succeeded.
 
 from __future__ import annotations
 
-import asyncio
-import secrets as random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +16,10 @@ import msgspec
 
 from moorage.core import jobs
 from moorage.core.artifacts import service as artifacts
-from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane
-from moorage.core.kit import folders, zips_writer
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
 from moorage.core.kit.ids import new_uuid
@@ -36,13 +31,20 @@ from moorage.products.cronjobs.states import BUILD, CRONJOB, BuildStatus, Cronjo
 from moorage.products.cronjobs.tables import Build, Cronjob
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.logs import LogWriter
-from moorage.products.projects.deployments.pipeline import place
 from moorage.products.projects.deployments.runner import Write
 from moorage.products.projects.deployments.service import UNCOUNTED_MS
 from moorage.products.projects.deployments.tables import Line
 from moorage.products.repositories.fetch import FetchFailed, Sources
-from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.ports import DOCKERFILE, BuildFailed, BuildRequest, Built, ImageSettings, read_args
+from moorage.runtime.builds import ports
+from moorage.runtime.builds.ports import (
+    CHOSEN_BY_ENGINE,
+    DOCKERFILE,
+    BuildFailed,
+    BuildRequest,
+    ImageSettings,
+    Plan,
+    read_args,
+)
 
 MAX_BUILD_ATTEMPTS = 3  # Attempts that end with the worker process within UNCOUNTED_MS do not count.
 KEPT_BUILDS = 3  # builds of a cronjob that are kept besides the current one
@@ -167,10 +169,8 @@ class BuildLines:
 @dataclass(frozen=True)
 class Builds:
     db: Database
-    artifacts: ArtifactStore
-    releases: Unpacked  # unpacked artifacts, mounted by runs
     sources: Sources
-    builder: Builder
+    builder: ports.Builds
     followers: Followers
 
     async def handle(self, run: Run, job: BuildCronjob) -> None:
@@ -193,32 +193,17 @@ class Builds:
 
     async def _build(self, write: Write, build: Build, cronjob: Cronjob, log: LogWriter) -> None:
         env = await self._read_env(cronjob, log)
-        scratch = self.db.env.settings.folder("builds") / f"c{build.id}-{random.token_hex(4)}"
+        source = _Source(self.db, self.sources, write, build, cronjob, log)
         try:
-            source = scratch / "source"
-            await asyncio.to_thread(source.mkdir, parents=True, mode=0o700)
-            fetched = await self.sources.fetch(
-                build.org_id,
-                cronjob.repository_name or "",
-                branch=build.branch or "main",
-                commit=build.commit_sha,
-                target=source,
-                say=log.say,
-            )
-            await write(
-                partial(_record_source, org_id=build.org_id, build=build, sha=fetched.sha, branch=fetched.branch)
-            )
-            earlier = await self.db.read(partial(_find_same, org_id=build.org_id, build=build, sha=fetched.sha))
-            if earlier is not None:
-                log.say("This commit was built before with the same settings: its artifact is used again")
-                await log.finish()
-                await write(partial(_reuse, org_id=build.org_id, build=build, other=earlier))
-                return
-            built = await self.builder.build(_request(cronjob, build, source, env), log)
+            built = await self.builder.build(_request(cronjob, build, env), source, log)
+        except _BuiltBefore as before:
+            log.say("This commit was built before with the same settings: its artifact is used again")
             await log.finish()
-            await self._store(write, build, built, scratch)
-        finally:
-            await asyncio.to_thread(folders.remove, scratch)
+            await write(partial(_reuse, org_id=build.org_id, build=build, other=before.build))
+            return
+        await log.finish()
+        plan = msgspec.json.encode(built.plan).decode()
+        await write(partial(_succeed, org_id=build.org_id, build=build, digest=built.digest, plan=plan))
 
     async def _read_env(self, cronjob: Cronjob, log: LogWriter) -> dict[str, str]:
         try:
@@ -228,15 +213,46 @@ class Builds:
         log.hide(hidden.values())
         return {each.name: each.value for each in read_env(cronjob.env)} | hidden
 
-    async def _store(self, write: Write, build: Build, built: Built, scratch: Path) -> None:
-        digest = built.plan.image.removeprefix("sha256:")
-        if not digest:  # An image is stored already.
-            packed = scratch / "job.zip"
-            await asyncio.to_thread(zips_writer.pack, built.folder, packed)
-            digest = (await self.artifacts.put_file(build.org_id, packed, owner=owner_of(build.id))).digest
-            await place(self.releases, digest, built.folder)
-        plan = msgspec.json.encode(built.plan).decode()
-        await write(partial(_succeed, org_id=build.org_id, build=build, digest=digest, plan=plan))
+
+class _BuiltBefore(Exception):
+    """The artifact of an earlier build is used again."""
+
+    def __init__(self, build: Build) -> None:
+        super().__init__()
+        self.build = build
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Repository of a cronjob."""
+
+    db: Database
+    sources: Sources
+    write: Write
+    build: Build
+    cronjob: Cronjob
+    log: LogWriter
+
+    async def fetch(self, target: Path) -> None:
+        """Fetch the commit; raises _BuiltBefore if its artifact is stored."""
+        build = self.build
+        fetched = await self.sources.fetch(
+            build.org_id,
+            self.cronjob.repository_name or "",
+            branch=build.branch or "main",
+            commit=build.commit_sha,
+            target=target,
+            say=self.log.say,
+        )
+        await self.write(
+            partial(_record_source, org_id=build.org_id, build=build, sha=fetched.sha, branch=fetched.branch)
+        )
+        earlier = await self.db.read(partial(_find_same, org_id=build.org_id, build=build, sha=fetched.sha))
+        if earlier is not None:
+            raise _BuiltBefore(earlier)
+
+    async def check(self, plan: Plan, folder: Path) -> None:
+        """Accept all files: a cronjob publishes none."""
 
 
 def register(handlers: Handlers, builds: Builds) -> None:
@@ -275,10 +291,10 @@ def cache_of(cronjob: Cronjob) -> str:
     return f"cronjob-{cronjob.org_id}-{cronjob.id}-{cronjob.created_at}"
 
 
-def _request(cronjob: Cronjob, build: Build, source: Path, env: dict[str, str]) -> BuildRequest:
+def _request(cronjob: Cronjob, build: Build, env: dict[str, str]) -> BuildRequest:
     return BuildRequest(
         cache=cache_of(cronjob),
-        source=source,
+        source=CHOSEN_BY_ENGINE,
         wanted="container",
         language=cronjob.language or "auto",
         base_dir=cronjob.base_dir or "./",

@@ -6,14 +6,9 @@ the last good build; a run from an image resolves the image reference when it st
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import to_wire
@@ -24,20 +19,14 @@ from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 from moorage.products.cronjobs import service, tables
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
-from moorage.runtime.builds import launch as builds_launch
-from moorage.runtime.builds.ports import BuildFailed, Plan
-from moorage.runtime.engines.ports import CannotStart, RunSpec
-from moorage.runtime.images import launching, references
-from moorage.runtime.images.references import PullFailed
-from moorage.runtime.images.store import Image, Images
-from moorage.runtime.logs.logfile import LogFile
-from moorage.runtime.sandbox.rootfs import spec as rootfs
+from moorage.runtime.builds.ports import Plan
+from moorage.runtime.engines.ports import CannotStart, Logs, Owner, Program, Programs, PublicImage, Release, RunSpec
 
 FIRST_UID = 700_000_000  # As root, each cronjob runs as its own user: FIRST_UID plus its id.
 PIDS = 512
 MB_OF_GB = 1024
 LOG_BYTES = 10 * 10**6
-RESULT = "result.json"
+LOGS = "cronjobs"  # group of the logs of runs
 NOTHING_TO_RUN = "the cronjob has no build that can run"
 UNDECRYPTABLE = "a secret of this cronjob cannot be decrypted with the keys this platform has"
 
@@ -59,17 +48,16 @@ class Prepared:
     image_digest: str | None
 
 
-def folder_of(logs: Path, execution: Execution) -> Path:
-    """Return the folder with the log and the result file of a run."""
-    return logs / "cronjobs" / str(execution.cronjob_id) / str(execution.id)
+def log_of(execution: Execution) -> str:
+    """Return the name of a run's log."""
+    return f"{LOGS}/{execution.cronjob_id}/{execution.id}"
 
 
 @dataclass(frozen=True)
 class Launcher:
     db: Database
-    artifacts: ArtifactStore
-    releases: Unpacked
-    images: Images
+    programs: Programs
+    logs: Logs
     is_sandboxed: bool
 
     async def prepare(self, execution: Execution) -> Prepared:
@@ -90,76 +78,38 @@ class Launcher:
             raise CannotStart(NOTHING_TO_RUN)
         plan = decode(build.plan, Plan)
         command = cronjob.command or cronjob.start_cmd or plan.start
-        if plan.image:
-            return await self._from_built_image(execution, inputs, plan.image, command)
-        if not command:
+        if not command and not plan.image:
             raise CannotStart("it has no command: set `command` or `startCmd`")
-        release = await self.releases.ensure(self.artifacts, build.org_id, build.digest)
-        try:
-            await builds_launch.fetch_runtimes(self.db.env.settings, plan, is_sandboxed=self.is_sandboxed)
-            command_line = await asyncio.to_thread(
-                builds_launch.launch,
-                self.db.env.settings,
-                replace(plan, start=command),
-                inputs.env,
-                is_sandboxed=self.is_sandboxed,
-                release=release,
-                memory_mb=_memory_mb(cronjob),
-            )
-        except BuildFailed as error:
-            raise CannotStart(str(error)) from None
-        base = self._spec(execution, inputs, command_line.argv, command_line.env)
-        spec = replace(base, release=str(release), base=plan.base, workdir=plan.workdir, binds=command_line.binds)
-        return Prepared(spec, build.id, None)
+        release = Release(build.org_id, build.digest, build.plan, Owner("cronjob", cronjob.id), command)
+        program = await self.programs.prepare(release, inputs.env, _memory_mb(cronjob))
+        return Prepared(self._spec(execution, inputs, program), build.id, program.digest or None)
 
     async def _from_image(self, execution: Execution, inputs: RunInputs) -> Prepared:
-        log = LogFile(self._folder(execution), execution.key, inputs.hidden)
+        cronjob = inputs.cronjob
+        owner = Owner("cronjob", cronjob.id)
+        image = PublicImage(execution.org_id, cronjob.public_image or "", owner, cronjob.command)
+        log = self.logs.writer(log_of(execution), execution.key, inputs.hidden)
         try:
-            image = await self._pull(execution.org_id, inputs.cronjob, lambda line: log.write("system", line.encode()))
-        except PullFailed as error:
+            program = await self.programs.pull(image, inputs.env, lambda line: log.write("system", line.encode()))
+        except CannotStart as error:
             log.write("system", str(error).encode())
-            raise CannotStart(str(error)) from None
+            raise
         finally:
             log.close()
-        return self._as_prepared(execution, inputs, image, inputs.cronjob.command)
+        return Prepared(self._spec(execution, inputs, program), None, program.digest)
 
-    async def _from_built_image(self, execution: Execution, inputs: RunInputs, digest: str, command: str) -> Prepared:
-        try:
-            image = await self.images.ensure(execution.org_id, digest)
-        except PullFailed as error:
-            raise CannotStart(str(error)) from None
-        return self._as_prepared(execution, inputs, image, command)
-
-    def _as_prepared(self, execution: Execution, inputs: RunInputs, image: Image, command: str) -> Prepared:
-        build_id = inputs.build.id if inputs.build is not None and not inputs.cronjob.is_image else None
-        try:
-            first_id = rootfs.first_id("cronjob", inputs.cronjob.id)
-            started = launching.launch(image, command, inputs.env, first_id)
-        except launching.NoCommand as error:
-            raise CannotStart(str(error)) from None
-        base = self._spec(execution, inputs, started.argv, started.env)
-        return Prepared(replace(base, **started.fields), build_id, image.digest)
-
-    async def _pull(self, org_id: int, cronjob: Cronjob, say: Callable[[str], None]) -> Image:
-        try:
-            reference = references.parse(cronjob.public_image or "")
-        except ValueError as error:
-            raise PullFailed(str(error)) from None
-        return await self.images.pull(reference, say, org_id)
-
-    def _spec(self, execution: Execution, inputs: RunInputs, argv: list[str], env: dict[str, str]) -> RunSpec:
-        """Return the fields that runs from builds and from images share."""
+    def _spec(self, execution: Execution, inputs: RunInputs, program: Program) -> RunSpec:
         settings, cronjob = self.db.env.settings, inputs.cronjob
-        folder = self._folder(execution)
         moment = execution.created_at if execution.scheduled_for is None else execution.scheduled_for
         run_env = {"MOORAGE_EXECUTION_ID": execution.uuid, "MOORAGE_SCHEDULED_AT": to_wire(moment)}
         return RunSpec(
             key=execution.key,
             token=execution.token,
-            argv=argv,
-            env={**env, **run_env},
+            argv=program.argv,
+            env={**program.env, **run_env},
+            files=program.files,
             hidden=inputs.hidden,
-            log_folder=str(folder),
+            log=log_of(execution),
             cpu=cronjob.tier.cpu,
             memory_mb=_memory_mb(cronjob),
             pids=PIDS,
@@ -167,13 +117,10 @@ class Launcher:
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,
+            stop_signal=program.stop_signal,
             timeout_s=settings.cronjob_minutes * 60,
-            result=str(folder / RESULT),
             log_bytes=LOG_BYTES,
         )
-
-    def _folder(self, execution: Execution) -> Path:
-        return folder_of(self.db.env.settings.folder("logs"), execution)
 
 
 def _memory_mb(cronjob: Cronjob) -> int:

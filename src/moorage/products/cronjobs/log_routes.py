@@ -13,14 +13,14 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Uuid
 from moorage.products.cronjobs import logs, ownership
 from moorage.products.cronjobs.schemas import ExecutionLogs
+from moorage.runtime.engines.ports import Logs
 
 MAX_CONCURRENT_READS = 2  # A log may have 10 MB; many concurrent reads would slow down all requests.
 
 
-def make_router(db: Database) -> Router:
+def make_router(db: Database, engine_logs: Logs) -> Router:
     router = Router("Cronjobs")
     reading = asyncio.Semaphore(MAX_CONCURRENT_READS)
-    folder = db.env.settings.folder("logs")
 
     @router.get("/cronjobs/executions/{uuid}/logs", paid=True)
     async def read_execution_logs(caller: Caller, uuid: Uuid) -> ExecutionLogs:
@@ -30,7 +30,7 @@ def make_router(db: Database) -> Router:
         """
         execution = await db.read(partial(ownership.get_here, org_id=caller.org_id, uuid=uuid))
         async with reading:
-            return await asyncio.to_thread(logs.read, folder, execution)
+            return await logs.read(engine_logs, execution)
 
     @router.get("/cronjobs/executions/{uuid}/logs/stream", paid=True, events=True)
     async def follow_execution(caller: Caller, uuid: Uuid, request: Request) -> Stream:
@@ -40,6 +40,6 @@ def make_router(db: Database) -> Router:
         first line. A client that reconnects sends `Last-Event-ID`, as browsers do, and gets only the lines after it.
         """
         execution = await db.read(partial(ownership.get_here, org_id=caller.org_id, uuid=uuid))
-        return sse.stream(logs.follow(db, folder, execution, request.header(b"last-event-id")))
+        return sse.stream(logs.follow(db, engine_logs, execution, request.header(b"last-event-id")))
 
     return router

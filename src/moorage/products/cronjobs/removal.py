@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from pathlib import Path
 
-from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.kit import folders
 from moorage.core.vault import service as vault
 from moorage.products.cronjobs import building, tables
+from moorage.products.cronjobs.launching import LOGS
 from moorage.products.cronjobs.tables import Cronjob
+from moorage.runtime.engines.ports import Logs, Programs
 from moorage.runtime.images.building import cache as layer_cache
 
 BATCH_SIZE = 500  # runs deleted in one transaction
 
 
-async def remove(db: Database, releases: Unpacked, logs: Path, cronjob: Cronjob) -> None:
+async def remove(db: Database, programs: Programs, logs: Logs, cronjob: Cronjob) -> None:
     """Remove a cronjob. Its row goes last, so an interrupted removal is repeated."""
-    await asyncio.to_thread(folders.remove, logs / "cronjobs" / str(cronjob.id))
+    await logs.forget(f"{LOGS}/{cronjob.id}")
     while await db.write(partial(_remove_executions, org_id=cronjob.org_id, cronjob=cronjob)) == BATCH_SIZE:
         continue
     digests = await db.write(partial(_remove_rest, org_id=cronjob.org_id, cronjob=cronjob))
-    await releases.remove_unused(db, digests)
+    await programs.remove_unused(digests)
 
 
 def _remove_executions(tx: Tx, org_id: int, cronjob: Cronjob) -> int:

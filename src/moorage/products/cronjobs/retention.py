@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.cronjobs import building, tables
-from moorage.products.cronjobs.launching import folder_of
+from moorage.products.cronjobs.launching import log_of
 from moorage.products.cronjobs.tables import Execution
 from moorage.products.projects.deployments import service as deployments
+from moorage.runtime.engines.ports import Logs
 from moorage.runtime.images.store import Images
 
 KIND = "cronjobs.trim"
@@ -31,19 +30,19 @@ class TrimCronjobs(msgspec.Struct, frozen=True, tag="cronjobs.trim"):
     """Delete old runs and unused images."""
 
 
-def register(handlers: Handlers, images: Images) -> None:
+def register(handlers: Handlers, images: Images, logs: Logs) -> None:
     async def trim(run: Run, _: TrimCronjobs) -> None:
-        await trim_executions(run)
+        await trim_executions(run, logs)
         await collect_images(run.db, images)
 
     handlers.maintain(KIND, CRON, TrimCronjobs(), trim, on_each_machine=True)
 
 
-async def trim_executions(run: Run) -> None:
+async def trim_executions(run: Run, logs: Logs) -> None:
     """Delete old runs in batches, logs first so that no log is left without a row."""
-    logs = run.db.env.settings.folder("logs")
     while executions := await run.read(_find_old):
-        await asyncio.to_thread(_remove_logs, logs, executions)
+        for each in executions:
+            await logs.forget(log_of(each))
 
         @across_organizations("old runs of all organizations")
         def delete_rows(tx: Tx, executions: list[Execution] = executions) -> None:
@@ -75,8 +74,3 @@ def _digests_in_use(tx: Tx, stored: list[str]) -> set[str]:
 @across_organizations("organizations share images")
 def _is_release(tx: Tx, digest: str) -> bool:
     return deployments.is_published(tx, digest) or building.is_used(tx, digest)
-
-
-def _remove_logs(logs: Path, executions: list[Execution]) -> None:
-    for each in executions:
-        folders.remove(folder_of(logs, each))

@@ -1,19 +1,17 @@
 """Reconciles cronjob runs: starts a process per queued row and records its end.
 
 The rows are the queue. Level-triggered: a round finds the runs without a task and starts one task for each. The row
-moves to running before the process starts, so a run never starts twice. The shim writes a result file, so the exit code
-survives a restart of the control process.
+moves to running before the process starts, so a run never starts twice. The engine keeps the state of an ended run
+until the runner has recorded it, so the exit code survives a restart of the control process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
@@ -22,10 +20,10 @@ from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.products.cronjobs import ownership, removal, service, tables
-from moorage.products.cronjobs.launching import RESULT, Launcher, Prepared, folder_of
+from moorage.products.cronjobs.launching import Launcher, Prepared, log_of
 from moorage.products.cronjobs.states import CronjobStatus
 from moorage.products.cronjobs.tables import Cronjob, Execution
-from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, ReplicaEngine
 
 ROUND_INTERVAL_S = 2.0
 RUNS_PER_CORE = 4
@@ -97,13 +95,11 @@ class Runner:
         self._db = db
         self._engine = engine
         self._launcher = launcher
-        self._logs = db.env.settings.folder("logs")
         self._slots = Slots(most or db.env.settings.cronjob_runs or RUNS_PER_CORE * (os.cpu_count() or 1))
         self.rounds = Rounds(telemetry, "cronjobs", ROUND_INTERVAL_S, db.commits)
         self.wake = self.rounds.wake  # starts a round soon
         self._pending: dict[str, bool] = {}  # runs being prepared or waiting for a slot: True for an image
         self._stopped: dict[str, asyncio.Future[None]] = {}
-        self._last: dict[str, ReplicaState] = {}
 
     async def adopt(self) -> None:
         """Adopt running runs and record the end of the others. Called once, at start."""
@@ -112,12 +108,15 @@ class Runner:
         await self._engine.adopt({row.key: row.token for row in (*seen.running, *unowned)})
         self._engine.listen(self._on_change)
         states = self._engine.states()
-        claimed = [row for row in unowned if row.key in states or folder_of(self._logs, row).is_dir()]
+        claimed = [row for row in unowned if row.key in states or await self._has_log(row)]
         if claimed:
             await self._db.write(partial(_claim, rows=claimed))
         for row in (*seen.running, *claimed):
-            if row.key not in states:
+            if row.key not in states or states[row.key].phase == "stopped":
                 await self._finish(row, RESTARTED, was_away=True)
+
+    async def _has_log(self, row: Execution) -> bool:
+        return bool(await self._launcher.logs.read(log_of(row), limit=1))
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
@@ -153,8 +152,8 @@ class Runner:
 
     def _stop_unknown(self, known: set[str]) -> None:
         """Stop processes without a row: their cronjob was deleted."""
-        for key, state in self._engine.states().items():
-            if key not in known and state.phase != "stopped":
+        for key in self._engine.states():
+            if key not in known:
                 self.rounds.begin(key, partial(self._engine.stop, key, STOP_GRACE_S))
 
     async def _run_queued(self, row: Execution, *, is_image: bool) -> None:
@@ -200,20 +199,18 @@ class Runner:
         state = self._engine.states().get(key)
         if state is not None and state.phase != "stopped":
             return
-        if state is not None and key in self.rounds.tasks:
-            self._last[key] = state
         stopped = self._stopped.pop(key, None)
         if stopped is not None and not stopped.done():
             stopped.set_result(None)
 
     async def _finish(self, row: Execution, otherwise: str, *, was_away: bool = False) -> None:
-        """Record the end of a run from its result file, its last state, or `otherwise`."""
-        last = self._last.pop(row.key, None)
-        path = folder_of(self._logs, row) / RESULT
-        outcome = await asyncio.to_thread(_read_result, path, was_away=was_away)
-        if outcome is None and last is not None:
-            outcome = RunOutcome(last.exit_code, last.reason, None)
-        await self._record_end(row, outcome or RunOutcome(None, otherwise, None))
+        """Record the end of a run from its state, or `otherwise`, and make the engine forget it."""
+        state = self._engine.states().get(row.key)
+        outcome = RunOutcome(None, otherwise, None)
+        if state is not None and (state.exit_code is not None or state.reason is not None):
+            outcome = RunOutcome(state.exit_code, state.reason, state.ended_ms or None if was_away else None)
+        await self._record_end(row, outcome)
+        await self._engine.stop(row.key, STOP_GRACE_S)
 
     async def _record_end(self, row: Execution, outcome: RunOutcome) -> None:
         def unit(tx: Tx) -> None:
@@ -229,7 +226,7 @@ class Runner:
         await asyncio.gather(*(self._stop_run(row.key) for row in mine))
         if await self._db.read(partial(_runs_elsewhere, org_id=cronjob.org_id, cronjob_id=cronjob.id)):
             return  # The other machine stops its runs first; a later round removes the cronjob.
-        await removal.remove(self._db, self._launcher.releases, self._logs, cronjob)
+        await removal.remove(self._db, self._launcher.programs, self._launcher.logs, cronjob)
 
     async def _stop_run(self, key: str) -> None:
         task = self.rounds.tasks.get(key)
@@ -239,15 +236,6 @@ class Runner:
             await self._engine.stop(key, STOP_GRACE_S)
             await asyncio.wait({task}, timeout=STOP_POLL_INTERVAL_S)
         await self._engine.stop(key, STOP_GRACE_S)
-
-
-def _read_result(path: Path, *, was_away: bool) -> RunOutcome | None:
-    """Read the result file of a run; None where the shim could not write it."""
-    try:
-        result = json.loads(path.read_bytes())
-        return RunOutcome(result["exitCode"], result["reason"], int(result["endedMs"]) if was_away else None)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 @across_organizations("a machine runs cronjobs of all organizations")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.accounts.plans import service as plans
 from moorage.accounts.webhooks.service import GithubEvents
 from moorage.core import maintenance
-from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -26,14 +23,9 @@ from moorage.products.cronjobs import building, log_routes, ownership, pushes, r
 from moorage.products.cronjobs.building import Builds
 from moorage.products.cronjobs.launching import Launcher
 from moorage.products.cronjobs.running import Runner
-from moorage.products.projects.deployments.followers import Followers
-from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.pushes import PUSHED
 from moorage.products.projects.pushed import USES_REPOSITORY
-from moorage.runtime.builds.collect import APP_CAPS
-from moorage.runtime.engines.ports import ReplicaEngine
-from moorage.runtime.images.making import make_images
-from moorage.runtime.images.sources import Sources
+from moorage.runtime.engines.ports import Engine, Logs, Programs, ReplicaEngine
 from moorage.runtime.images.store import Images
 
 
@@ -44,7 +36,9 @@ class Cronjobs(Product):
     db: Database
     github: GithubEvents
     engine: ReplicaEngine
+    logs: Logs
     images: Images
+    programs: Programs
     builds: Builds
     runner: Runner
 
@@ -53,40 +47,27 @@ class Cronjobs(Product):
         cls,
         db: Database,
         telemetry: Telemetry,
-        artifacts: ArtifactStore,
         github: GithubEvents,
-        engine: ReplicaEngine,
-        pipeline: Pipeline,
-        sources: Sources,
+        engine: Engine,
+        programs: Programs,
+        images: Images,
+        builds: Builds,
         is_sandboxed: bool,
     ) -> Cronjobs:
-        """Create the objects. Projects share the builder: all builds use one queue."""
-        settings = db.env.settings
-        images = make_images(db, artifacts, sources)
-        # Each cronjob runs as its own user and reads the files of its release with the permissions of others.
-        releases = Unpacked(
-            settings.folder("cronjob-releases"),
-            APP_CAPS,
-            is_used=building.is_used,
-            finish=partial(harden, is_layered=True),
-        )
-        launcher = Launcher(db, artifacts, releases, images, is_sandboxed)
+        launcher = Launcher(db, programs, engine.logs, is_sandboxed)
         return cls(
             db=db,
             github=github,
-            engine=engine,
+            engine=engine.workloads,
+            logs=engine.logs,
             images=images,
-            builds=Builds(db, artifacts, releases, pipeline.sources, pipeline.builder, Followers(db.env.hooks)),
-            runner=Runner(db, engine, launcher, telemetry),
+            programs=programs,
+            builds=builds,
+            runner=Runner(db, engine.workloads, launcher, telemetry),
         )
 
-    @property
-    def releases(self) -> Unpacked:
-        """Return the folders with the files of runs."""
-        return self.builds.releases
-
     def routers(self) -> Sequence[Router]:
-        return [routes.make_router(self.runner.wake), log_routes.make_router(self.db)]
+        return [routes.make_router(self.runner.wake), log_routes.make_router(self.db, self.logs)]
 
     def register(self, handlers: Handlers) -> None:
         @across_organizations("the tick names the organization")
@@ -102,13 +83,13 @@ class Cronjobs(Product):
         handlers.ticks[tables.KIND] = on_tick
         handlers.listen(OrganizationDeleted, delete_all)
         building.register(handlers, self.builds)
-        retention.register(handlers, self.images)
+        retention.register(handlers, self.images, self.logs)
         self.github.listen("push", pushes.on_github_push)
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "cronjobs", service.count)
         hooks.add(PUSHED, "cronjobs", pushes.on_push)
         hooks.add(USES_REPOSITORY, "cronjobs", pushes.uses_repository)
-        hooks.add(maintenance.COLLECT, "cronjobs", self.releases.collect)
+        hooks.add(maintenance.COLLECT, "cronjobs", lambda _: self.programs.collect())
         hooks.add(placement.COMMITTED, "cronjobs", ownership.committed_memory)
         hooks.add(machines.COUNT, "runs", ownership.count_by_machine)
         hooks.add(machines.REMOVED, "cronjobs", ownership.forget_machine)

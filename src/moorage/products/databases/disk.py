@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from moorage.core.db.store import Database as Store
-from moorage.core.kit import folders
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases.metrics.service import DiskUsage
 from moorage.products.databases.metrics.tables import REASON
@@ -21,8 +20,6 @@ from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import ServerFailed
-from moorage.runtime.sandbox.usage import process_tree
-from moorage.runtime.sandbox.usage.open_files import UnnamedFiles
 
 MEASURE_INTERVAL_S = 60.0  # Walking a folder with many tables takes a while.
 WALK_TIMEOUT_S = 60.0
@@ -52,7 +49,7 @@ class DiskState:
     tier: str | None = None
     folder: str | None = None
     used: int | None = None
-    unnamed: UnnamedFiles | None = None
+    key: str | None = None  # of the server that was measured
     thread: SingleCallThread = field(default_factory=SingleCallThread)
 
 
@@ -89,12 +86,9 @@ class DiskWatch:
 
     def _used_bytes(self, state: DiskState, database: Database, primary: Server) -> int:
         """Return the size of a server's files, including deleted open files. Blocks."""
-        folder = str(self._servers.folder(database.id, primary.folder))
-        replica = self._servers.engine.states().get(primary.key)
-        if state.unnamed is None or state.folder != primary.folder:
-            state.unnamed = UnnamedFiles({self._servers.inside(folder): folder}, is_boxed=self._servers.is_sandboxed)
-        pids = process_tree.with_descendants([replica.app_pid] if replica and replica.app_pid else [])
-        return state.unnamed.used_bytes(pids) + folders.used_bytes(folder, state.unnamed.note)
+        state.key = primary.key
+        volume = self._servers.volume(self._servers.folder(database.id, primary.folder))
+        return self._servers.metrics.volume_bytes(primary.key, volume)
 
     async def _set_read_only(self, state: DiskState, database: Database, primary: Server, full: bool) -> None:
         """Change the server before the row, so that a crash in between repeats the change."""
@@ -107,7 +101,8 @@ class DiskWatch:
 
     def keep_only(self, database_ids: Collection[int]) -> None:
         for gone in [each for each in self._states if each not in database_ids]:
-            del self._states[gone]
+            if (key := self._states.pop(gone).key) is not None:
+                self._servers.metrics.forget(key)
 
     def check_machine(self) -> bool:
         """Tell whether the disk has room; logs a warning every 10 minutes if not."""

@@ -12,6 +12,7 @@ from moorage.products.databases.tables import Database
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.tables import Project
+from moorage.runtime.engines.ports import Egress
 
 SECRET = "DATABASE_URL"  # noqa: S105 - the name of one
 PLATFORM = Actor(None, "Moorage", None)
@@ -83,6 +84,6 @@ def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
         tx.run(tables.SET["project_id"], org_id=org_id, id=database.id, new=None, now=tx.now)
 
 
-def egress_rules(tx: Tx, org_id: int, project_id: int) -> list[str]:
-    """Return the addresses of the linked databases of a project."""
-    return [str(each.address) for each in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]
+def egress_rules(tx: Tx, org_id: int, project_id: int) -> list[Egress]:
+    """Return the rules for the linked databases of a project."""
+    return [each.egress for each in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]

@@ -42,7 +42,7 @@ from moorage.runtime.database_servers.ports import (
 )
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 from moorage.runtime.database_servers.software.spares import Spares
-from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ServerSpec
+from moorage.runtime.engines.ports import CannotStart, Engine, ServerSpec
 
 FIRST_UID = 600_000_000  # Unix users of servers if the platform is root: one per database
 MAX_PIDS = 1024
@@ -57,6 +57,8 @@ SPARES = ".spares"  # folder of spare data folders
 SPARE_TIMEOUT_S = 600.0
 SUPERSEDED = "superseded.json"  # marks a folder that no server uses any more
 MAX_MARKER_BYTES = 4096
+LOGS = "databases"  # group of the logs
+MAX_SEARCHED_LINES, MAX_LINE_CHARS = 20, 300  # for the last line of a server that does not start
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - for public databases
 
@@ -76,11 +78,13 @@ def read_secrets(tx: Tx, org_id: int, database: Database) -> Secrets:
 
 
 class Servers:
-    def __init__(self, db: Store, engine: ReplicaEngine, catalog: SoftwareCatalog, *, is_sandboxed: bool) -> None:
+    def __init__(self, db: Store, engine: Engine, catalog: SoftwareCatalog, *, is_sandboxed: bool) -> None:
         self._db = db
         self._settings = db.env.settings
         self.is_sandboxed = is_sandboxed
-        self.engine = engine
+        self.engine = engine.workloads
+        self.logs = engine.logs
+        self.metrics = engine.metrics
         self.catalog = catalog
         self.spares = Spares(self._settings.folder("engines") / SPARES, self._settings.disk_reserve_mb)
         self._spare_thread = SingleCallThread()
@@ -102,6 +106,10 @@ class Servers:
 
     def folder(self, database_id: int, name: str) -> Path:
         return self.root(database_id) / name
+
+    def volume(self, folder: Path) -> str:
+        """Return the name of the volume of a server on a folder."""
+        return folder.relative_to(self._settings.folder("databases")).as_posix()
 
     def inside(self, folder: str) -> str:
         """Return the path of a folder as its server sees it."""
@@ -265,19 +273,19 @@ class Servers:
         return ServerSpec(
             key=key,
             token=token,
-            release=software.home,
+            name=database.workload,
             argv=kind.argv(software, options, home=home, inside=inside),
             env={name: value.replace("{home}", home) for name, value in software.env.items()},
-            binds=dict(software.binds),
-            log_folder=str(self._settings.folder("logs") / "databases" / str(database.id)),
-            volume=str(folder),
+            files=software.files,
+            log=log_of(database),
+            volume=self.volume(folder),
             disk_mb=max(options.disk_mb, _largest_mb(folder)) if options.disk_mb else 0,
             reserve_mb=self._settings.disk_reserve_mb,
             cpu=options.cpu,
             memory_mb=options.memory_mb,
             pids=MAX_PIDS,
             uid=self.uid(database.id),
-            doors=[str(options.primary.address)] if options.primary else [],
+            egress=[database.egress] if options.primary else [],
             block=[ANY_ADDRESS + "/0", "::/0"],
             is_boxed=self.is_sandboxed,
             port=options.port if options.is_open else 0,
@@ -308,9 +316,9 @@ class Servers:
             tries += 1
 
     async def _last_log_line(self, database: Database) -> str:
-        folder = self._settings.folder("logs") / "databases" / str(database.id)
-        line = await asyncio.to_thread(_last_line, folder)
-        return f" ({line})" if line else ""
+        lines = await self.logs.read(log_of(database), limit=MAX_SEARCHED_LINES)
+        line = next((each for each in reversed(lines) if each.stream != "system"), None)
+        return f" ({line.message[:MAX_LINE_CHARS]})" if line else ""
 
 
 def _largest_mb(folder: Path) -> int:
@@ -328,12 +336,9 @@ def _scratch_key(database: Database, folder: Path) -> str:
     return f"x{database.id}-{folder.name.strip('.').replace('.', '-')}"
 
 
-def _last_line(folder: Path) -> str:
-    with contextlib.suppress(OSError, IndexError):
-        newest = max(folder.iterdir())
-        lines = [line.split(" ", 3) for line in newest.read_text(errors="replace").splitlines()[-20:]]
-        return [parts[3] for parts in lines if len(parts) == 4 and parts[1] != "s"][-1][:300]
-    return ""
+def log_of(database: Database) -> str:
+    """Return the name of the log of a database's servers."""
+    return f"{LOGS}/{database.id}"
 
 
 def mark_superseded(folder: Path, now: int) -> None:

@@ -24,7 +24,7 @@ from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.core.jobs.tables import job
-from moorage.runtime.engines.ports import Address
+from moorage.runtime.engines.ports import Address, Egress
 
 database = table(
     "database",
@@ -193,6 +193,16 @@ class Database:
     def address(self) -> Address:
         """Return the address of its primary, which stays the same when a replica takes over."""
         return Address(self.port)
+
+    @property
+    def egress(self) -> Egress:
+        """Return the rule for workloads that may connect to it."""
+        return Egress(self.workload, self.address)
+
+    @property
+    def workload(self) -> str:
+        """Return the name that the workloads of its servers share."""
+        return f"database-{self.id}"
 
     @property
     def engine(self) -> str:

@@ -44,7 +44,7 @@ from moorage.products.databases.tables import Database
 from moorage.products.databases.trash import Trash
 from moorage.products.projects import service as projects
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
-from moorage.runtime.engines.ports import ReplicaEngine
+from moorage.runtime.engines.ports import Engine
 from moorage.runtime.machines.links import Links
 from moorage.runtime.machines.wiring import SAME_PORTS
 from moorage.settings import Settings
@@ -82,11 +82,11 @@ class Databases(Product):
         db: Store,
         telemetry: Telemetry,
         artifacts: ArtifactStore,
-        engine: ReplicaEngine,
+        engine: Engine,
         links: Links,
         is_sandboxed: bool,
     ) -> Databases:
-        links.is_own_port.append(lambda port: any(state.port == port for state in engine.states().values()))
+        links.is_own_port.append(lambda port: any(state.port == port for state in engine.workloads.states().values()))
         servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
         reconciler = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
@@ -141,7 +141,7 @@ class Databases(Product):
         self.trash.register(handlers)
         handlers.maintain(TRASH, TRASH_CRON, EmptyTrash(), empty_trash, lane=Lane.BACKUPS, on_each_machine=True)
         backup_jobs.register(handlers, self.backups)
-        retention.register(handlers)
+        retention.register(handlers, self.servers.logs)
         handlers.listen(OrganizationDeleted, _delete_databases)
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "databases", service.count)

@@ -25,7 +25,9 @@ from moorage.core.kit import zips, zips_writer
 from moorage.products.functions import code
 from moorage.products.functions.contents import BadPackage, find_main, needs_install
 from moorage.products.functions.dependencies.failures import InstallFailed
-from moorage.runtime.scan.service import Purpose, Scanner
+from moorage.runtime.sandbox.heavy import HeavyWork
+from moorage.runtime.scan.folders import FolderScans
+from moorage.runtime.scan.service import Purpose
 
 T = TypeVar("T")
 
@@ -53,11 +55,14 @@ class Package:
 
 
 class Packages:
-    def __init__(self, db: Database, artifacts: ArtifactStore, installer: Installer | None) -> None:
+    def __init__(
+        self, db: Database, artifacts: ArtifactStore, installer: Installer | None, heavy: HeavyWork | None = None
+    ) -> None:
+        """`heavy` has the processes that scan; None for own ones."""
         self._db = db
         self._artifacts = artifacts
         self._installer = installer
-        self._scanner = Scanner(db.env.settings.clamd)
+        self._scans = FolderScans(db.env.settings.clamd, heavy or HeavyWork())
         self._threads = ThreadPoolExecutor(PACKING_THREADS, thread_name_prefix="packages")
 
     @contextlib.asynccontextmanager
@@ -87,7 +92,7 @@ class Packages:
         unpacked_bytes = await self._in_thread(_unpacked_size, archive)
         disk.check_room(scratch, unpacked_bytes, self._db.env.settings.disk_reserve_mb)
         main = await self._in_thread(_unpack, archive, folder, runtime)
-        finding = await self._in_thread(self._scanner.check, folder, Purpose.SOURCE)
+        finding = await self._scans.check(org_id, folder, Purpose.SOURCE)
         if finding is not None:
             raise BadPackage(f"was refused by the scan: {finding.file} {finding.why} ({finding.rule})")
         if await self._in_thread(needs_install, folder, runtime):

@@ -25,6 +25,7 @@ from moorage.products.functions.records import routes as record_routes
 from moorage.products.functions.records.recorder import Recorder
 from moorage.products.functions.records.storing import OnScheduled
 from moorage.runtime.edge.spool import STARTED
+from moorage.runtime.sandbox.heavy import HeavyWork
 
 FIRST_PUBLISH_S = 10.0
 
@@ -50,6 +51,7 @@ class Functions(Product):
         installer: Installer | None,
         sandbox_state: Callable[[], str],
         on_scheduled: OnScheduled,
+        heavy: HeavyWork | None = None,
     ) -> Functions:
         """Make the wiring; `on_scheduled` receives the records of scheduled runs."""
         settings = db.env.settings
@@ -70,7 +72,7 @@ class Functions(Product):
             publisher=publisher,
             recorder=recorder,
             edge_events=WakeupReceiver(settings.folder("run") / "edge-events.sock", on_edge_event),
-            packages=Packages(db, artifacts, installer),
+            packages=Packages(db, artifacts, installer, heavy),
             sandbox_state=sandbox_state,
         )
 

@@ -277,6 +277,14 @@ class UploadForm(QueryInput):
     name: Name
 
 
+class DetectInput(Input):
+    repository_name: Repository
+    branch: Branch = "main"
+    slug: Literal["auto", "static", "container"] = "auto"
+    base_dir: Folder = "./"
+    start_cmd: Command = ""
+
+
 class ProjectsQuery(CursorQuery):
     slug: Literal["static", "container"] | None = None
 
@@ -432,6 +440,24 @@ class UploadResult(Output, frozen=True):
     live_url: str
     file_count: int
     status: WaitedStatus = msgspec.UNSET
+
+
+class DetectedPlan(Output, frozen=True):
+    """Empty strings stand for commands that are not needed."""
+
+    commit_id: str
+    commit_message: str
+    kind: str | None  # `static` or `container`
+    language: str
+    framework: str
+    install: str
+    build: str
+    start: str
+    output_dir: str
+    base_dir: str
+    notes: list[str]
+    reasons: list[str]
+    problem: str | None
 
 
 class NameAvailability(Output, frozen=True):

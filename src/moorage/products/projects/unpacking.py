@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders, zips, zips_writer
 from moorage.runtime.builds.collect import OWN
 from moorage.runtime.sandbox.heavy import Refused
-from moorage.runtime.scan.service import Scanner, ScanUnavailable
+from moorage.runtime.scan.folders import scanner
+from moorage.runtime.scan.service import ScanUnavailable
 
 MB = 2**20
 PACKED_BYTES = 30 * MB
@@ -36,7 +36,7 @@ def prepare(archive: str, site: str, packed: str, clamd: str, finish: str) -> di
     folder = Path(site)
     files = _unpack(Path(archive), folder)
     try:
-        finding = _scanner(clamd).check(folder)
+        finding = scanner(clamd).check(folder)
     except ScanUnavailable as error:
         return {"unavailable": str(error)}
     if finding is not None:
@@ -45,12 +45,6 @@ def prepare(archive: str, site: str, packed: str, clamd: str, finish: str) -> di
     module, _, name = finish.partition(":")
     getattr(importlib.import_module(module), name)(folder)
     return {"files": files}
-
-
-@lru_cache(maxsize=1)
-def _scanner(clamd: str) -> Scanner:
-    """Return the scanner of this process; it caches the files that passed."""
-    return Scanner(clamd)
 
 
 def _unpack(archive: Path, folder: Path) -> int:

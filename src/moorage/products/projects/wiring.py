@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Protocol
 
 from moorage.accounts.plans import service as plans
@@ -16,7 +15,7 @@ from moorage.core.db.store import Database
 from moorage.core.http.route import Router
 from moorage.core.product import Duties, Product, Reconciled
 from moorage.core.worker.run import Handlers
-from moorage.products.projects import downgrades, github, jobs, routes, service, uploads
+from moorage.products.projects import detection_routes, downgrades, github, jobs, routes, service, uploads
 from moorage.products.projects.deployments import routes as deployment_routes
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.pipeline import Pipeline
@@ -25,13 +24,10 @@ from moorage.products.projects.deployments.ready_images import ReadyImages
 from moorage.products.projects.deployments.runner import Apps
 from moorage.products.projects.uploads import Uploads
 from moorage.products.repositories.fetch import Sources
-from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.dockerfiles import building as image_builds
+from moorage.runtime.builds.ports import Builds
+from moorage.runtime.engines.ports import Programs
 from moorage.runtime.images import blobs, sources
 from moorage.runtime.images.building import cache as layer_cache
-from moorage.runtime.images.building import executor
-from moorage.runtime.images.building.files import layer_folders
-from moorage.runtime.images.making import make_images
 from moorage.runtime.sandbox.heavy import HeavyWork
 
 
@@ -57,7 +53,7 @@ class AppRunner(Protocol):
     """Container apps, as far as projects need them."""
 
     @property
-    def releases(self) -> Unpacked: ...
+    def programs(self) -> Programs: ...
 
     @property
     def deploying(self) -> Apps: ...
@@ -75,6 +71,7 @@ class Projects(Product):
     github: GithubEvents
     pipeline: Pipeline
     uploads: Uploads
+    heavy: HeavyWork
 
     @classmethod
     def make(
@@ -84,9 +81,10 @@ class Projects(Product):
         github: GithubEvents,
         gateway: SiteGateway,
         apps: AppRunner,
+        builds: Builds,
         image_sources: sources.Sources,
-        is_sandboxed: bool,
         runs_apps: bool,
+        heavy: HeavyWork,
     ) -> Projects:
         """Make the wiring. Deployments of apps wait for a process that runs apps."""
 
@@ -98,20 +96,16 @@ class Projects(Product):
             db=db,
             artifacts=artifacts,
             releases=gateway.releases,
-            app_releases=apps.releases,
-            sources=Sources(db),
-            builder=Builder(
-                db.env.settings,
-                is_sandboxed=is_sandboxed,
-                images=cache(partial(_image_builder, db, artifacts, image_sources)),
-            ),
+            programs=apps.programs,
+            sources=Sources(db, heavy),
+            builder=builds,
             followers=Followers(db.env.hooks),
             sync_routes=sync_routes,
             images=ReadyImages(db, blobs.ImageBlobs(db, artifacts), image_sources),
             apps=apps.deploying if runs_apps else None,
         )
-        uploading = Uploads(db, artifacts, gateway.releases, HeavyWork(), finish=gateway.finish_site)
-        return cls(db, github, pipeline, uploading)
+        uploading = Uploads(db, artifacts, gateway.releases, heavy, finish=gateway.finish_site)
+        return cls(db, github, pipeline, uploading, heavy)
 
     @property
     def pushes(self) -> Pushes:
@@ -119,10 +113,12 @@ class Projects(Product):
         return Pushes(self.db, self.pipeline.followers)
 
     def routers(self) -> Sequence[Router]:
+        detection = detection_routes.Detection(self.pipeline.sources, self.pipeline.releases, self.heavy)
         services = routes.RouteServices(self.db, self.pipeline.remove_unused, self.pipeline.sync_routes)
         return [
             routes.make_router(services),
             uploads.make_router(self.db, self.uploads),
+            detection_routes.make_router(detection),
             deployment_routes.make_router(self.db, self.pipeline.followers),
         ]
 
@@ -144,16 +140,3 @@ class Projects(Product):
 
     async def close(self) -> None:
         self.uploads.close()
-
-
-def _image_builder(db: Database, artifacts: ArtifactStore, image_sources: sources.Sources) -> executor.ImageBuilder:
-    """Make the builder of Dockerfiles, at the first build of one."""
-    settings = db.env.settings
-    return executor.ImageBuilder(
-        db,
-        artifacts,
-        make_images(db, artifacts, image_sources),
-        image_sources,
-        image_builds.limits_of(settings),
-        layer_folders.LayerFolders(settings.folder("image-layers")),
-    )

@@ -13,7 +13,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,9 +31,10 @@ from moorage.products.repositories.server.pushes import HEADS
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.storage import Storage, size_of
 from moorage.products.repositories.tables import Repository
-from moorage.runtime.scan.service import Purpose, Scanner, ScanUnavailable
+from moorage.runtime.sandbox.heavy import HeavyWork
+from moorage.runtime.scan.folders import FolderScans
+from moorage.runtime.scan.service import Purpose, ScanUnavailable
 
-MAX_CONCURRENT_SCANS = 2  # A scan keeps a core busy.
 FETCH_TIMEOUT_S = 600
 CHECKOUT_TIMEOUT_S = 300
 READ_TIMEOUT_S = 30
@@ -105,15 +105,15 @@ class _Workspace:
 
 
 class Sources:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, heavy: HeavyWork | None = None) -> None:
+        """`heavy` has the processes that scan; None for own ones."""
         self._db = db
         self._settings = db.env.settings
         self._storage = Storage(self._settings)
         self._github = GithubApp(db)
         self._slots = TransferSlots()
-        self._scanner = Scanner(self._settings.clamd)
+        self._scans = FolderScans(self._settings.clamd, heavy or HeavyWork())
         self.reach_machine: Callable[[int], Awaitable[str]] | None = None  # None where the store has one machine
-        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_SCANS, thread_name_prefix="scan")
 
     async def fetch(
         self,
@@ -132,25 +132,24 @@ class Sources:
                 fetched = await self._obtain(org_id, source, workspace, say)
                 await self._check_out(source, fetched, workspace)
             say(f"Checked out {fetched.sha[:12]} {fetched.message}".rstrip())
-            await self._scan(workspace.target)
+            await self._scan(org_id, workspace.target)
             return fetched
         except TooSlow:
             raise FetchFailed(f"{source.name} could not be fetched in time") from None
         except QuotaExceeded as error:
             raise FetchFailed(error.message) from None
 
-    async def check_site(self, folder: Path) -> str | None:
+    async def check_site(self, org_id: int, folder: Path) -> str | None:
         """Return why a built site must not be published, or None."""
-        return await self._find_problem(folder, Purpose.SITE)
+        return await self._find_problem(org_id, folder, Purpose.SITE)
 
-    async def _scan(self, folder: Path) -> None:
-        if problem := await self._find_problem(folder, Purpose.SOURCE):
+    async def _scan(self, org_id: int, folder: Path) -> None:
+        if problem := await self._find_problem(org_id, folder, Purpose.SOURCE):
             raise FetchFailed(problem)
 
-    async def _find_problem(self, folder: Path, purpose: Purpose) -> str | None:
-        loop = asyncio.get_running_loop()
+    async def _find_problem(self, org_id: int, folder: Path, purpose: Purpose) -> str | None:
         try:
-            finding = await loop.run_in_executor(self._threads, self._scanner.check, folder, purpose)
+            finding = await self._scans.check(org_id, folder, purpose)
         except ScanUnavailable as error:
             return error.message
         return f"The scan refused {finding.file}: it {finding.why} ({finding.rule})" if finding is not None else None

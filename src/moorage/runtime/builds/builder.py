@@ -19,11 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import caches, collect, diagnosis, environment, install, outputs
+from moorage.runtime.builds import (
+    caches,
+    collect,
+    diagnosis,
+    environment,
+    install,
+    outputs,
+)
 from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import prune, versions
-from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
+from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish
 from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
@@ -58,7 +65,7 @@ class Builder:
 
     async def build(self, request: BuildRequest, sink: Sink) -> Built:
         """Build a repository; raises BuildFailed. Cancellation kills its processes."""
-        folder = detect.open_base(request)
+        folder = await asyncio.to_thread(detect.open_base, request)
         plan = await asyncio.to_thread(detect.make_plan, request, folder)
         for line in detect.describe(plan, request.health_path):
             _say(sink, line)
@@ -80,8 +87,16 @@ class Builder:
                     loop.call_soon_threadsafe(_say, sink, line)
 
                 found = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
-                build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found)
-                await build.run(slot, self._caches)
+                make = partial(_Build, self._settings, request, folder, plan, sink, self._is_sandboxed)
+                try:
+                    await make(found).run(slot, self._caches)
+                except NeedsPython as error:
+                    newer = await threads.to_end(
+                        toolchains.find_newer, self._settings, folder, found, error.specifier, later
+                    )
+                    if newer is None:
+                        raise
+                    await make(newer).run(slot, self._caches)
         lines: list[str] = []
         try:
             built = await threads.to_end(_collect, request, folder, plan, before, lines.append)
@@ -257,8 +272,9 @@ class _Build:
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return
         failure = f"{step.what} failed: {diagnosis.reason(done, output.tail, self._settings.build_minutes)}"
+        needed = diagnosis.needed_python(output.tail) if self._plan.language == "python" else ""
         if not step.is_optional:
-            raise BuildFailed(failure)
+            raise NeedsPython(failure, needed) if needed else BuildFailed(failure)
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
 

@@ -34,6 +34,12 @@ def explain(output: str) -> str | None:
     return error_line(text)
 
 
+def needed_python(output: str) -> str:
+    """Return the version of Python that a dependency needs, such as `>=3.12`; "" if that is not the failure."""
+    found = _OTHER_PYTHON.findall(_COLOURS.sub("", output))
+    return str(found[-1][1]) if found else ""
+
+
 def refused_visitors(output: str) -> str | None:
     """Return a sentence if a started app refuses the host name of its visitors, else None."""
     match = _REFUSED_HOST.search(output)
@@ -62,7 +68,12 @@ def rule(pattern: str, sentence: str | Callable[[re.Match[str]], str]) -> Rule:
 
 
 def _missing_module(match: re.Match[str]) -> str:
-    name = match[1]
+    name, source = match[1], match.groupdict().get("source")
+    if name.startswith(".") and source:
+        return (
+            f"{source} requires {name}, which is not in the repository: commit that file, or let the `build` script in "
+            "package.json create it"
+        )
     if name.startswith(("/", ".")):
         path = re.sub(f"^{_ROOT}", "", name)
         return (
@@ -115,6 +126,7 @@ _OLD_PACKAGES = (
     "a package of this app is too old for its version of Python, or too new for another package: raise the versions in "
     "requirements.txt, or name the Python that it needs in .python-version ({0})"
 )
+_OTHER_PYTHON = re.compile(r"the current Python version \(([\d.]+)\) does not satisfy Python(\S+) and\s+([\w.-]+)")
 _STALE_LOCK = "{} does not match package.json: run `{}`, and commit the lock file"
 _NODE_MEMORY = (
     "Node.js ran out of memory: reduce what it loads at once, or give it more (MOORAGE_BUILD_MEMORY_MB for builds, a "
@@ -126,7 +138,10 @@ _OLD_HASHES = (
 )
 # The first rule that matches counts; of several places in the output, the last.
 RULES = (
-    rule(r"Cannot find (?:module|package) '([^'\n]+)'", _missing_module),
+    rule(
+        rf"Cannot find (?:module|package) '([^'\n]+)'(?:\nRequire stack:\n- {_ROOT}(?P<source>\S+))?",
+        _missing_module,
+    ),
     rule(r"Can't resolve '((?:@[\w.-]+/)?\w[\w.-]*)' in", _missing_module),
     rule(r"failed to resolve import \"((?:@[\w.-]+/)?\w[\w.-]*)\"", _missing_module),
     rule(r"ModuleNotFoundError: No module named '([\w.]+)'", _missing_import),
@@ -137,7 +152,7 @@ RULES = (
         _OLD_PACKAGES,
     ),
     rule(
-        r"in __getitem__\n(?:[^\n]*\n){0,3}?KeyError: '([A-Z][A-Z0-9_]+)'"
+        r"in __getitem__\n(?:[^\n]*\n){0,3}?KeyError: '([A-Z][A-Z0-9_]+)'|^KeyError: '([A-Z][A-Z0-9]*_[A-Z0-9_]+)'$"
         r"|Environment variable not found: (\w+)|UndefinedValueError: (\w+) not found"
         r"|ImproperlyConfigured: Set the (\w+) environment variable"
         r"|validation errors? for \w*[Ss]ettings\n(\w+)\n\s+(?:Field required|field required)"
@@ -189,11 +204,21 @@ RULES = (
         "from here: use a newer version of it, which may bring the program along",
     ),
     rule(
+        r"request to https?://codeload\.[\w.]+/([\w.-]+/[\w.-]+)\S* failed, reason:[^\n]*\b(?:ENOTFOUND|EAI_AGAIN)",
+        "package.json or its lock file takes a package from the repository {0}, which cannot be reached from here: use "
+        "a version of the package registry instead",
+    ),
+    rule(
+        r"request to https?://([\w.-]+)\S* failed, reason:[^\n]*\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)",
+        "a package of package.json downloads a file from {0} when it builds, which cannot be reached from here: use a "
+        "version of it that brings the file along, or have the operator allow that host",
+    ),
+    rule(
         r"No matching distribution found for ([^\n]+)",
         "requirements.txt names {0}, and the package index has no such version for this Python: correct it",
     ),
     rule(
-        r"the current Python version \(([\d.]+)\) does not satisfy Python(\S+) and\s+([\w.-]+)",
+        _OTHER_PYTHON.pattern,
         "{2} needs Python {1}, and this app has {0}: require an older {2} in requirements.txt or pyproject.toml, or "
         "have the operator install that Python",
     ),

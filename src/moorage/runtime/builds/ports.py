@@ -18,10 +18,19 @@ Wanted = Literal["static", "container", "auto"]
 DEFAULT_CMD = "npm run build"
 DEFAULT_DIR = "dist"
 DOCKERFILE = "./Dockerfile"
+CHOSEN_BY_ENGINE = Path()
 
 
 class BuildFailed(Exception):
     """The build failed; the message is for the user."""
+
+
+class NeedsPython(BuildFailed):
+    """A dependency needs another version of Python, such as `>=3.12`."""
+
+    def __init__(self, message: str, specifier: str) -> None:
+        super().__init__(message)
+        self.specifier = specifier
 
 
 class Sink(Protocol):
@@ -42,10 +51,10 @@ read_args = decoder_of(dict[str, str]).decode
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """Settings of a build from a Dockerfile, and the owner of the stored image."""
+    """Owner of the stored result, and settings of a build from a Dockerfile."""
 
     org_id: int = 0
-    owner: str = ""  # holds the references to the image's artifacts
+    owner: str = ""  # holds the references to the artifacts
     dockerfile: str = DOCKERFILE  # below the base folder
     context: str = "./"  # below the base folder
     args: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +64,7 @@ class ImageSettings:
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
     cache: str  # name of the cache folder: one per owner, and another one for code without secrets
-    source: Path  # checked-out repository; the builder may write into it
+    source: Path  # checked-out repository, which the builder may write into; products pass CHOSEN_BY_ENGINE
     wanted: Wanted
     language: str  # "auto", "nodejs", "python", "go" or "docker"
     base_dir: str
@@ -116,3 +125,34 @@ class Plan:
 class Built:
     plan: Plan
     folder: Path  # to publish; below the source, with regular files and folders only. Not used for an image.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBuild:
+    """Result of a build in the artifact store, held by the owner of the request."""
+
+    plan: Plan
+    digest: str  # of an archive, or of the manifest of an image
+    files: int  # 0 for an image
+
+
+class Source(Protocol):
+    """Repository that an engine builds, in folders that the engine chooses."""
+
+    async def fetch(self, target: Path) -> None:
+        """Write the files of a commit into an empty folder. An exception ends the build and reaches its caller."""
+        ...
+
+    async def check(self, plan: Plan, folder: Path) -> None:
+        """Raise an exception if the files that were built must not be stored. Not called for an image."""
+        ...
+
+
+class Builds(Protocol):
+    async def build(self, request: BuildRequest, source: Source, sink: Sink) -> StoredBuild:
+        """Fetch a repository, build it and store the result; raises BuildFailed. Cancellation ends the build."""
+        ...
+
+    async def clear_up(self) -> None:
+        """Delete the files of builds that ended with their process; called before the first build."""
+        ...

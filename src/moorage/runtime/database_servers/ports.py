@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from moorage.runtime.engines.local_specs import LocalFiles
 from moorage.runtime.engines.ports import Address
 
 ADMIN = "moorage"  # the platform's superuser; it can log in through the Unix socket only
@@ -59,6 +60,11 @@ class Software:
     def name(self) -> str:
         """Return the name stored with databases and backups, such as `postgresql-16.4`."""
         return f"{self.product.lower()}-{self.version}"
+
+    @property
+    def files(self) -> LocalFiles:
+        """Return the files of a server's program for its spec."""
+        return LocalFiles(release=self.home, binds=dict(self.binds))
 
 
 @dataclass(frozen=True, slots=True)

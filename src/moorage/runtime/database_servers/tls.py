@@ -15,10 +15,11 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from moorage.core.net.certificates import Authority, certificate_pem, key_pem
 from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.ports import TLS
 
@@ -28,8 +29,6 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 CA_DAYS = 3650
 SERVER_DAYS = 365
 RENEW_BEFORE_DAYS = 30  # before expiry
-CLOCK_SKEW = timedelta(days=1)  # A client's clock may be behind.
-MAX_COMMON_NAME_LENGTH = 64
 
 
 def ensure_ca(keys: Path) -> Path:
@@ -37,9 +36,11 @@ def ensure_ca(keys: Path) -> Path:
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(keys):
         if not (keys / CA_KEY).exists():
-            copying.put(keys, CA_KEY, _pem(ec.generate_private_key(ec.SECP256R1())), is_kept=True)
+            copying.put(keys, CA_KEY, key_pem(ec.generate_private_key(ec.SECP256R1())), is_kept=True)
         if not (keys / CA).exists():
-            copying.put(keys, CA, _text(_sign_ca(_read_key(keys / CA_KEY), datetime.now(UTC))), is_kept=True)
+            name = f"Moorage databases {os.urandom(4).hex()}"
+            ca = Authority.make(name, _read_key(keys / CA_KEY), datetime.now(UTC), CA_DAYS)
+            copying.put(keys, CA, certificate_pem(ca.certificate), is_kept=True)
     return keys / CA
 
 
@@ -63,19 +64,20 @@ def ensure_certificate(keys: Path, folder: Path, hosts: Sequence[str], now_ms: i
     if _is_valid(tls_folder, ca, names, now):
         return
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _sign_server(key, names, now, ca, _read_key(keys / CA_KEY))
+    authority, purposes = Authority(_read_key(keys / CA_KEY), ca), [ExtendedKeyUsageOID.SERVER_AUTH]
+    certificate = authority.sign(key, names[0], _alternatives(names), purposes, now, SERVER_DAYS)
     # After a crash in between, a key without a certificate is replaced at the next start.
     copying.drop(tls_folder, SERVER)
-    copying.put(tls_folder, SERVER_KEY, _pem(key), is_kept=True)
-    copying.put(tls_folder, SERVER_CA, _text(ca), is_kept=True)
-    copying.put(tls_folder, SERVER, _text(certificate), is_kept=True)
+    copying.put(tls_folder, SERVER_KEY, key_pem(key), is_kept=True)
+    copying.put(tls_folder, SERVER_CA, certificate_pem(ca), is_kept=True)
+    copying.put(tls_folder, SERVER, certificate_pem(certificate), is_kept=True)
 
 
 def _is_valid(tls_folder: Path, ca: x509.Certificate, names: list[str], now: datetime) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(_read(tls_folder / SERVER))
         key = serialization.load_pem_private_key(_read(tls_folder / SERVER_KEY), None)
-        has_ca = _read(tls_folder / SERVER_CA) == _text(ca).encode()
+        has_ca = _read(tls_folder / SERVER_CA) == certificate_pem(ca).encode()
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
@@ -83,53 +85,6 @@ def _is_valid(tls_folder: Path, ca: x509.Certificate, names: list[str], now: dat
     renew_at = certificate.not_valid_after_utc - timedelta(days=RENEW_BEFORE_DAYS)
     is_current = certificate.not_valid_before_utc <= now <= renew_at
     return has_ca and is_pair and is_current and list(alternatives) == _alternatives(names)
-
-
-def _sign_ca(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage databases {os.urandom(4).hex()}")])
-    builder = _builder(name, name, key, now, CA_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return builder.add_extension(_usage(signs_certificates=True), critical=True).sign(key, hashes.SHA256())
-
-
-def _sign_server(
-    key: ec.EllipticCurvePrivateKey,
-    names: list[str],
-    now: datetime,
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH])])
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    builder = _builder(subject, ca.subject, key, now, SERVER_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
-    return builder.add_extension(authority, critical=False).sign(ca_key, hashes.SHA256())
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - CLOCK_SKEW).not_valid_after(now + timedelta(days=days))
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _alternatives(names: list[str]) -> list[x509.GeneralName]:
@@ -141,15 +96,6 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    return key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode()
-
-
-def _text(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:

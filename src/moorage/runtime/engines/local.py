@@ -17,14 +17,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from moorage.core.kit import folders
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState, RunSpec
+from moorage.runtime.engines.local_specs import ShimApp, ShimRun, ShimServer, ShimSpec, local_files
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.results import RunResults
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -62,8 +64,14 @@ class _Shim:
 class LocalReplicas:
     """Runs replicas below a folder, which only one instance may use at a time."""
 
-    def __init__(self, run_folder: Path, name: str = "shims") -> None:
+    def __init__(
+        self, run_folder: Path, name: str = "shims", *, logs: Path | None = None, volumes: Path | None = None
+    ) -> None:
         self._folder = run_folder / name
+        self._volumes = run_folder.with_name("volumes") if volumes is None else volumes
+        self._logs = run_folder.with_name("logs") if logs is None else logs
+        self._results = RunResults(run_folder / f"{name}-results", self._logs)
+        self._ended: dict[str, ReplicaState] = {}  # one-off runs, until they are stopped
         self._fork_server: _ForkServer | None = None
         self._shims: dict[str, _Shim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,6 +83,10 @@ class LocalReplicas:
         """Connect to the shims of these keys; end others in the background."""
         run_folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         await asyncio.gather(*(self._adopt(folder, tokens) for folder in run_folders if folder.name not in self._shims))
+        await asyncio.to_thread(self._results.remove_all_but, tokens.keys())
+        for key in tokens.keys() - self._shims.keys():
+            if (state := await asyncio.to_thread(self._results.find, key)) is not None:
+                self._ended[key] = state
 
     async def _adopt(self, folder: Path, tokens: Mapping[str, str]) -> None:
         identity = _read_identity(folder)
@@ -87,7 +99,7 @@ class LocalReplicas:
         _remove(folder)
 
     def states(self) -> Mapping[str, ReplicaState]:
-        return {key: shim.state for key, shim in self._shims.items()}
+        return self._ended | {key: shim.state for key, shim in self._shims.items()}
 
     async def start(self, spec: ReplicaSpec) -> ReplicaState:
         """Start a replica; one that already runs under this key stays unchanged."""
@@ -120,16 +132,22 @@ class LocalReplicas:
         return shim.state if shim else first_state
 
     async def _finish_ended(self, state: ReplicaState) -> ReplicaState:
-        """Clean up a run that ended before the connection; it has a result file."""
+        """Clean up a run that ended before the connection."""
         await _end(state.pid, state.started)
         _reap(state.pid)
         _remove(self._folder / state.key)
-        return replace(state, phase="stopped", app_pid=None)
+        return self._keep_result(state)
+
+    def _keep_result(self, last: ReplicaState) -> ReplicaState:
+        state = self._results.find(last.key, last)
+        assert state is not None
+        self._ended[last.key] = state
+        return state
 
     async def look(self, key: str) -> ReplicaState | None:
         shim = self._shims.get(key)
         if shim is None:
-            return None
+            return self._ended.get(key)
         answer: asyncio.Future[ReplicaState | None] = asyncio.get_running_loop().create_future()
         shim.state_requests.append(answer)
         shim.send({"do": "look"})
@@ -138,6 +156,11 @@ class LocalReplicas:
         return shim.state
 
     async def stop(self, key: str, grace_s: float) -> None:
+        await self._stop(key, grace_s)
+        if self._ended.pop(key, None) is not None:
+            self._results.remove(key)
+
+    async def _stop(self, key: str, grace_s: float) -> None:
         async with self._lock(key):
             shim = self._shims.get(key)
         if shim is None:
@@ -181,7 +204,7 @@ class LocalReplicas:
 
     async def _spawn(self, spec: ReplicaSpec) -> ReplicaState:
         """Start a shim and return its first state, which it sends when its app runs."""
-        line = wire.spec_line(spec)
+        line = wire.spec_line(self._resolved(spec))
         response = await (fork_server := self._ensure_fork_server()).spawn(spec.key, line)
         if not response and await fork_server.exit_reason():
             response = await (fork_server := self._ensure_fork_server()).spawn(spec.key, line)
@@ -193,6 +216,20 @@ class LocalReplicas:
         if "error" in answer:
             raise CannotStart(answer["error"])
         return wire.read_state(answer["state"])
+
+    def _resolved(self, spec: ReplicaSpec) -> ShimSpec:
+        """Replace the names in a spec by paths and addresses of this machine."""
+        values = {each.name: getattr(spec, each.name) for each in fields(spec)} | {
+            "files": local_files(spec),
+            "log": str(self._logs / spec.log),
+            "volume": str(self._volumes / spec.volume) if spec.volume else None,
+            "egress": [],
+            "doors": [str(each.address) for each in spec.egress],
+        }
+        if isinstance(spec, RunSpec):
+            self._results.remove(spec.key)
+            return ShimRun(**values, result=str(self._results.path(spec.key)))
+        return ShimServer(**values) if isinstance(spec, ServerSpec) else ShimApp(**values)
 
     async def _connect(self, key: str, token: str) -> bool:
         """Connect to a shim with its token; False if it does not answer or rejects it."""
@@ -243,6 +280,8 @@ class LocalReplicas:
         await _end(shim.state.pid, shim.state.started, within_s=SHIM_SIGTERM_S if is_done else 0.0)
         _reap(shim.state.pid)
         _remove(shim.folder)
+        if shim.state.is_once:
+            self._keep_result(shim.state)
         self._shims.pop(shim.key, None)
         shim.gone.set()
         shim.resolve_requests(None)

@@ -9,25 +9,27 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.local_specs import LocalFiles, ShimApp, ShimRun, ShimServer, ShimSpec
+from moorage.runtime.engines.ports import ReplicaState
 
 SOCKET = "shim.sock"
 IDENTITY_FILE = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
 MAX_KEY_BYTES = 128
 MAX_LINE_BYTES = 1 << 20
-KINDS: dict[str, type[ReplicaSpec]] = {"app": AppSpec, "server": ServerSpec, "run": RunSpec}
+KINDS: dict[str, type[ShimSpec]] = {"app": ShimApp, "server": ShimServer, "run": ShimRun}
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def spec_line(spec: ReplicaSpec) -> bytes:
+def spec_line(spec: ShimSpec) -> bytes:
     return line({"kind": _NAMES[type(spec)], **asdict(spec)})
 
 
-def read_spec(line: bytes) -> ReplicaSpec:
+def read_spec(line: bytes) -> ShimSpec:
     """Parse a spec; raises ValueError or TypeError if it is invalid."""
     message = json.loads(line)
     try:
-        return KINDS[message.pop("kind")](**message)
+        files = LocalFiles(**message.pop("files", {}))
+        return KINDS[message.pop("kind")](**message, files=files)
     except (AttributeError, KeyError) as error:
         raise ValueError(f"not a spec: {error}") from error
 

@@ -25,21 +25,14 @@ class NoCommand(Exception):
 class ImageLaunch:
     argv: list[str]
     env: dict[str, str]  # of the image, overridden by the owner's
-    fields: dict[str, Any]  # of a ReplicaSpec: root, user, ids, working directory and stop signal
-    ports: tuple[int, ...]  # that the image exposes
+    stop_signal: int
 
 
-def launch(image: Image, command: str, env: Mapping[str, str], first_id: int) -> ImageLaunch:
+def launch(image: Image, command: str, env: Mapping[str, str]) -> ImageLaunch:
     """Return how to start an image; `command` replaces its CMD unless it is "". Raises NoCommand."""
     config = image.config
-    fields = {
-        "image": str(image.root),
-        "image_user": config.user,
-        "image_ids": first_id,
-        "workdir": config.workdir,
-        "stop_signal": config.stop_signal or int(SIGTERM),
-    }
-    return ImageLaunch(argv_of(config, command), {"PATH": PATH, **config.env, **env}, fields, config.exposed_ports)
+    own_env = {"PATH": PATH, **config.env, **env}
+    return ImageLaunch(argv_of(config, command), own_env, config.stop_signal or int(SIGTERM))
 
 
 def argv_of(config: ImageConfig, command: str) -> list[str]:

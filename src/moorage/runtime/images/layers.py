@@ -7,6 +7,7 @@ one that other users of the machine cannot enter. Devices and the setuid bits of
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import gzip
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
+from moorage.core.kit import folders
 from moorage.runtime.images.references import PullFailed
 
 MB = 2**20
@@ -120,12 +122,12 @@ class Unpacker:
         self.skipped = 0  # devices, pipes and other special files
         self.written_bytes = 0
         self.entries = 0
-        self._root = root
+        self.root = root
         self._most_bytes = most_bytes
         self._most_entries = most_entries
         self._check_room = check_room
         self._checked_at = (0, 0)
-        self._stop = stop or threading.Event()
+        self.stop = stop or threading.Event()
         self._keeps_owners = os.geteuid() == 0 if keeps_owners is None else keeps_owners
         self._read_bytes = 0
         self._created: set[str] = set()  # paths of the current layer, which its whiteouts do not affect
@@ -144,9 +146,18 @@ class Unpacker:
         except OSError as error:
             raise BadLayer(f"a layer of the image cannot be unpacked: {error.strerror or error}") from None
 
+    def count_shared(self, size: int) -> None:
+        """Count a file that another image or layer has already; raises TooLarge."""
+        self.entries += 1
+        if self.entries > self._most_entries:
+            raise TooLarge(f"the image has more than {self._most_entries:,} files")
+        self.written_bytes += size
+        if self.written_bytes > self._most_bytes:
+            raise self._too_large()
+
     def count_read(self, size: int) -> None:
         self._read_bytes += size
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise BadLayer("the pull was cancelled")
         if self._read_bytes > self._most_bytes:
             raise self._too_large()
@@ -177,7 +188,7 @@ class Unpacker:
         parts = _parts(member.name)
         if not parts:  # the root itself
             if member.isdir():
-                self._set_folder(self._root, member)
+                self._set_folder(self.root, member)
             return
         if any(part.startswith(_WHITEOUT) for part in parts[:-1]):
             self.skipped += 1  # internal files of AUFS
@@ -253,7 +264,7 @@ class Unpacker:
     @contextlib.contextmanager
     def _folder(self, parts: Sequence[str], *, create: bool) -> Iterator[int | None]:
         """Open a folder below the root; None if it is missing and not to be created."""
-        here: int | None = os.open(self._root, _FOLDER_FLAGS)
+        here: int | None = os.open(self.root, _FOLDER_FLAGS)
         try:
             for depth in range(1, len(parts) + 1):
                 outer = cast("int", here)
@@ -312,6 +323,17 @@ class Unpacker:
                 os.close(inner)
 
 
+async def apply_in_thread(unpacker: Unpacker, layer: Path) -> None:
+    """Apply a layer in a thread; a cancelled caller stops the unpacker and waits for the end of the thread."""
+    running = asyncio.ensure_future(asyncio.to_thread(unpacker.apply, layer))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        unpacker.stop.set()
+        await asyncio.wait([running])
+        raise
+
+
 class _CountingReader:
     """Counts read bytes, and fails on repeated reads past the end."""
 
@@ -334,6 +356,15 @@ def size_text(size: int) -> str:
     if size < MB:
         return f"{size:,} bytes"
     return f"{size / GB:.3g} GB" if size >= GB else f"{size / MB:.3g} MB"
+
+
+def size_of(root: Path) -> tuple[int, int]:
+    """Return disk usage and count of the files of an image; hard links count once."""
+    sizes: dict[int, int] = {}
+    for entry in folders.walk(root, is_lenient=True):
+        info = entry.stat(follow_symlinks=False)
+        sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
+    return sum(sizes.values()), len(sizes)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.runtime.images.blobs import ImageBlobs
+from moorage.runtime.images.building.files.layer_folders import LayerFolders
 from moorage.runtime.images.layers import GB, MB
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images, Limits
@@ -20,5 +21,11 @@ def make_images(db: Database, artifacts: ArtifactStore, sources: Sources | None 
     )
     blobs = ImageBlobs(db, artifacts)
     return Images(
-        settings.folder("images"), settings.targets, db.env.clock, limits=limits, sources=sources, blobs=blobs
+        settings.folder("images"),
+        settings.targets,
+        db.env.clock,
+        limits=limits,
+        sources=sources,
+        blobs=blobs,
+        layer_folders=LayerFolders(settings.folder("image-layers")),
     )

@@ -46,7 +46,7 @@ FindCredentials = Callable[[int, str], Awaitable[Credentials | None]]
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a registry requests: Basic credentials, or a token of a realm."""
+    """Challenge of a registry: Basic credentials, or a token of a realm."""
 
     realm: str = ""  # "" for Basic
     service: str = ""

@@ -31,9 +31,10 @@ from typing import Any
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS, Clock
 from moorage.core.net.targets import TargetPolicy
-from moorage.runtime.images import layers, machine, manifests, partial_files
+from moorage.runtime.images import layers, linking, machine, manifests, partial_files
 from moorage.runtime.images import registry as images_registry
 from moorage.runtime.images.blobs import ImageBlobs
+from moorage.runtime.images.building.files.layer_folders import LayerFolders
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
 from moorage.runtime.images.sources import Source, Sources
@@ -86,6 +87,7 @@ class _Parts:
     manifest: manifests.Manifest
     read: Callable[[manifests.Descriptor], Awaitable[bytes]]
     download: Callable[[manifests.Descriptor, Path], Awaitable[None]]
+    is_stored: bool = False  # The organization has all of them in its artifact store.
 
 
 _Source = Callable[[], contextlib.AbstractAsyncContextManager[_Parts]]
@@ -117,8 +119,9 @@ class Images:
         architecture: str | None = None,
         sources: Sources | None = None,
         blobs: ImageBlobs | None = None,
+        layer_folders: LayerFolders | None = None,
     ) -> None:
-        """`blobs` has the images that were built or pushed here; None where there are none."""
+        """`blobs` has the images that were built or pushed here, `layer_folders` layers of builds on this machine."""
         self._folder = folder.absolute()
         self._incoming = self._folder / "incoming"
         self._clock = clock
@@ -126,6 +129,7 @@ class Images:
         self._sources = sources or Sources(targets, transfer or images_registry.PullSettings())
         self._architecture = architecture or machine.architecture()
         self._blobs = blobs
+        self._layer_folders = layer_folders
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
         self._lock = _LOCKS.setdefault(self._folder, threading.Lock())
@@ -267,7 +271,8 @@ class Images:
                 async with source() as parts:
                     config, size = await self._fill(work, parts, progress, budget, f"{org_id or 0}")
                 (work / "users").mkdir()
-                note = {"digest": digest, "reference": name, "config": asdict(config)}
+                layers_of_image = [layer.digest for layer in parts.manifest.layers]
+                note = {"digest": digest, "reference": name, "config": asdict(config), "layers": layers_of_image}
                 access = {"origins": [origin]} if is_private else {}
                 (work / "image.json").write_text(
                     json.dumps({**note, **access, "diskBytes": size[0], "entries": size[1]})
@@ -287,7 +292,18 @@ class Images:
     ) -> AsyncIterator[_Parts]:
         async with self._sources.open(reference, org_id) as source:
             manifest = resolved.manifest or await _manifest(source, resolved.digest)
-            yield _Parts(manifest, partial(source.read, max_bytes=MAX_CONFIG_BYTES), source.download)
+            yield _Parts(
+                manifest,
+                partial(source.read, max_bytes=MAX_CONFIG_BYTES),
+                partial(self._download, source, org_id),
+            )
+
+    async def _download(self, source: Source, org_id: int | None, part: manifests.Descriptor, target: Path) -> None:
+        """Write a layer to a file, from the artifact store if the organization has it there."""
+        if self._blobs is not None and org_id is not None and await self._blobs.has(org_id, part.digest):
+            await self._blobs.fetch(org_id, part.digest, target)
+        else:
+            await source.download(part, target)
 
     async def _fill(
         self, work: Path, parts: _Parts, progress: Progress, budget: tuple[int, int], owner: str
@@ -306,30 +322,49 @@ class Images:
         self, work: Path, parts: _Parts, progress: Progress, budget: tuple[int, int], owner: str
     ) -> tuple[int, int]:
         """Download and apply layers one by one: only one is stored compressed."""
-        stop, root = threading.Event(), work / "root"
+        root = work / "root"
         root.mkdir()
         root.chmod(0o755)
-        limits, manifest = self._limits, parts.manifest
+        limits = self._limits
         most_bytes, most_entries = min(limits.unpacked_bytes, budget[0]), min(limits.entries, budget[1])
-        unpacker = Unpacker(
-            root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room, stop=stop
-        )
-        for number, layer in enumerate(manifest.layers, 1):
-            progress(f"Layer {number} of {len(manifest.layers)}: {size_text(layer.size)}")
+        unpacker = Unpacker(root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room)
+        try:
+            await self._apply_layers(unpacker, parts, progress, owner)
+        except TooLarge:
+            if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
+                raise self._over_budget() from None
+            raise
+        if unpacker.skipped:
+            progress(f"Skipped {unpacker.skipped} devices and other special files")
+        return await asyncio.to_thread(layers.size_of, root)
+
+    async def _apply_layers(self, unpacker: Unpacker, parts: _Parts, progress: Progress, owner: str) -> None:
+        wanted = parts.manifest.layers
+        linked = 0
+        if parts.is_stored:  # The organization has all layers, so it may use files of other images with the same ones.
+            known, digests = self._unpacked_layers(), [layer.digest for layer in wanted]
+            link = partial(linking.link_layers, unpacker, digests, known, self._layer_folders)
+            linked = await asyncio.to_thread(link)
+            if linked:
+                progress(f"Layers 1 to {linked} of {len(wanted)} are here")
+        for number, layer in enumerate(wanted[linked:], linked + 1):
+            progress(f"Layer {number} of {len(wanted)}: {size_text(layer.size)}")
             self._check_room(layer.size)
             with partial_files.held(self._incoming, owner, layer.digest) as blob:
                 await parts.download(layer, blob)
                 try:
-                    await _run_cancellable(partial(unpacker.apply, blob), stop)
-                except TooLarge:
-                    if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
-                        raise self._over_budget() from None
-                    raise
+                    await layers.apply_in_thread(unpacker, blob)
                 finally:
                     blob.unlink()
-        if unpacker.skipped:
-            progress(f"Skipped {unpacker.skipped} devices and other special files")
-        return await asyncio.to_thread(_size_of, root)
+
+    def _unpacked_layers(self) -> list[tuple[list[str], Path]]:
+        """Return the layers and roots of all images that are unpacked here."""
+        found = []
+        for digest in self.stored():
+            with contextlib.suppress(FileNotFoundError):
+                note = json.loads(self._image_file(digest).read_bytes())
+                found.append((note.get("layers") or [], self._image_folder(digest) / "root"))
+        return found
 
     def _check_room(self, more_bytes: int = 0) -> None:
         """Raise PullFailed if less than the reserve would stay free."""
@@ -390,7 +425,7 @@ class Images:
 
     def _measure(self, image: Image) -> Image:
         """Store the size of an image of a release that did not record sizes."""
-        disk_bytes, entries = _size_of(image.root)
+        disk_bytes, entries = layers.size_of(image.root)
         self._change_note(image.digest, {"diskBytes": disk_bytes, "entries": entries})
         return replace(image, disk_bytes=disk_bytes, entries=entries)
 
@@ -443,7 +478,7 @@ async def _stored_parts(blobs: ImageBlobs, org_id: int, digest: str) -> AsyncIte
     async def download(part: manifests.Descriptor, target: Path) -> None:
         await blobs.fetch(org_id, part.digest, target)
 
-    yield _Parts(await blobs.manifest(org_id, digest), read, download)
+    yield _Parts(await blobs.manifest(org_id, digest), read, download, is_stored=True)
 
 
 async def _manifest(source: Source, digest: str) -> manifests.Manifest:
@@ -451,26 +486,6 @@ async def _manifest(source: Source, digest: str) -> manifests.Manifest:
     if isinstance(manifest, manifests.Index):
         raise manifests.BadImage("the image's index refers to another index")
     return manifest
-
-
-async def _run_cancellable(work: Callable[[], None], stop: threading.Event) -> None:
-    """Run in a thread; on cancellation set `stop` and wait for the thread to end."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([running])
-        raise
-
-
-def _size_of(root: Path) -> tuple[int, int]:
-    """Return disk usage and count of the files of an image; hard links count once."""
-    sizes: dict[int, int] = {}
-    for entry in folders.walk(root, is_lenient=True):
-        info = entry.stat(follow_symlinks=False)
-        sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
-    return sum(sizes.values()), len(sizes)
 
 
 def _mtime_ms(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Search and follow the log files that shims write for apps.
+"""Search and follow the files of one log, which shims write.
 
 Nothing is cached between two reads, because shims keep writing while the control process is down. The lines of a file
 are ordered by time, so a time is found by binary search.
@@ -6,21 +6,18 @@ are ordered by time, so a time is found by binary search.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import heapq
 import os
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from moorage.core.kit import folders
+from moorage.runtime.engines.ports import LogLine
 from moorage.runtime.logs import logfile
 
-POLL_INTERVAL_S = 0.2
-BATCH_PAUSE_S = 0.1  # between two batches of a follower that is behind, to leave CPU to other requests
 MAX_LINES_PER_BATCH = 1_000
 BLOCK_BYTES = 2**20
 FIRST_BLOCK_BYTES = 64 * 2**10  # smaller, because most reads need only the last lines
@@ -29,14 +26,6 @@ MAX_LINE_BYTES = 2 * logfile.LINE_BYTES  # a line with its prefix, rounded up
 GRACE_MS = 60_000  # A line is on disk within this time after its timestamp.
 ENDLESS_MS = 10**13  # after every possible timestamp, which has 13 digits
 _STREAMS = {letter: name for name, letter in logfile.LETTERS.items()}
-
-
-class LogLine(NamedTuple):
-    at: int
-    stream: str
-    replica: str
-    message: str
-    id: str  # identifies the line; for a followed line, the cursor to continue after it
 
 
 class _RawLine(NamedTuple):
@@ -105,7 +94,7 @@ def _lowered(block: bytes, needle: bytes) -> bytes:
 
 
 class Cursor:
-    """Read position in each file of a project.
+    """Read position in each file of a log.
 
     As text: the time up to which all files were read, then the offsets of the files that were read further. So the text
     stays short for any number of files.
@@ -153,75 +142,43 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
-class AppLogs:
-    """Logs of all apps in one folder. Call the synchronous methods in a thread."""
+class LogFolder:
+    """Reader of one log. All methods block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(
-        self,
-        project_id: int,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        search: str | None = None,
-        limit: int,
+        self, *, since: int | None = None, until: int | None = None, search: str | None = None, limit: int
     ) -> list[LogLine]:
         """Return the newest lines between two times that contain `search`, oldest first."""
         needle = search.lower().encode() if search else None
-        parts = self._parts(project_id, since or 0, ENDLESS_MS if until is None else until + 1)
+        parts = self._parts(since or 0, ENDLESS_MS if until is None else until + 1)
         return [line.parsed(part.name) for part, line in _newest(parts, needle, limit)]
 
-    async def follow(self, project_id: int, after: str | None, *, tail: int = 0) -> AsyncIterator[list[LogLine]]:
-        """Yield non-empty batches of lines as they are written, without end.
-
-        Starts after the line with the id `after`; without one, with the newest `tail` lines.
-        """
-        seen = Cursor.parse(after) if after else None
-        if seen is None:
-            cursor, lines = await asyncio.to_thread(self._start, project_id, tail)
-            if lines:
-                yield lines
-        else:
-            cursor = await asyncio.to_thread(self._resume, project_id, seen)
-        while True:
-            lines = await asyncio.to_thread(self.news, project_id, cursor)
-            if lines:
-                yield lines
-            await asyncio.sleep(BATCH_PAUSE_S if lines else POLL_INTERVAL_S)
-
-    def forget(self, project_id: int) -> None:
-        """Delete the logs of a project. Safe to repeat."""
-        folders.remove(self._folder / str(project_id))
-
-    def trim(self, now_ms: int) -> None:
-        """Delete log files that exceed the age or size limit."""
-        logfile.trim_each(self._folder, now_ms)
-
-    def _files(self, project_id: int) -> list[os.DirEntry[str]]:
-        """Return the log files of a project, oldest first."""
+    def _files(self) -> list[os.DirEntry[str]]:
+        """Return the log files, oldest first."""
         try:
-            with os.scandir(self._folder / str(project_id)) as entries:
+            with os.scandir(self._folder) as entries:
                 files = [each for each in entries if logfile.NAME.fullmatch(each.name)]
         except FileNotFoundError:
             return []
         return sorted(files, key=lambda each: each.name)
 
-    def _parts(self, project_id: int, since: int, before: int) -> list[_Part]:
+    def _parts(self, since: int, before: int) -> list[_Part]:
         """Return the non-empty range of each file with timestamps in [since, before)."""
         parts = []
-        for entry in self._files(project_id):
+        for entry in self._files():
             with contextlib.suppress(FileNotFoundError):
                 part = _part(entry, since, before) if int(entry.name[:13]) < before else None
                 if part is not None:
                     parts.append(part)
         return parts
 
-    def _start(self, project_id: int, tail: int) -> tuple[Cursor, list[LogLine]]:
+    def tail(self, count: int) -> tuple[Cursor, list[LogLine]]:
         """Return the newest lines, and the cursor after them."""
-        parts = self._parts(project_id, 0, ENDLESS_MS)
-        newest = _newest(parts, None, tail)
+        parts = self._parts(0, ENDLESS_MS)
+        newest = _newest(parts, None, count)
         cursor = Cursor(newest[0][1].at if newest else max((part.last for part in parts), default=0))
         for part in parts:
             cursor.put(part.name, part.end, part.last)
@@ -231,10 +188,10 @@ class AppLogs:
             cursor.put(part.name, start, cursor.newest if start else 0)
         return cursor, [_advance(cursor, part.name, line) for part, line in newest]
 
-    def _resume(self, project_id: int, cursor: Cursor) -> Cursor:
+    def resume(self, cursor: Cursor) -> Cursor:
         """Add the offsets of the files that a client's cursor does not name."""
         settled = cursor.settled
-        for entry in self._files(project_id):
+        for entry in self._files():
             name = entry.name.removesuffix(".log")
             if name not in cursor.offsets:
                 with contextlib.suppress(FileNotFoundError):
@@ -242,18 +199,9 @@ class AppLogs:
                     cursor.offsets[name] = old.end if old else 0
         return cursor
 
-    def start(self, project_id: int, after: str | None) -> Cursor:
-        """Return the cursor after the line with the id `after`, or before all lines."""
-        seen = Cursor.parse(after) if after else None
-        return Cursor(0) if seen is None else self._resume(project_id, seen)
-
-    def end(self, project_id: int) -> Cursor:
-        """Return the cursor after all lines."""
-        return self._start(project_id, 0)[0]
-
-    def news(self, project_id: int, cursor: Cursor) -> list[LogLine]:
+    def news(self, cursor: Cursor) -> list[LogLine]:
         """Return the next lines after the cursor, ordered by time, and advance it."""
-        entries = self._files(project_id)
+        entries = self._files()
         cursor.forget_all_but({each.name.removesuffix(".log") for each in entries})
         merged: list[tuple[int, str, _RawLine]] = []
         bound = ENDLESS_MS

@@ -20,7 +20,7 @@ from moorage.core.kit.processes import children
 from moorage.core.kit.processes.children import Child
 from moorage.errors import Internal
 
-PROCESSES = 2  # so that a large upload of one organization does not block all others
+PROCESSES = 3  # so that a large upload of one organization does not block all others
 IDLE_TIMEOUT_S = 30.0
 MAX_ANSWER_BYTES = 2**20
 _INHERITED_ENV = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")

@@ -72,7 +72,20 @@ def mount_own(hostname: str, clones: Mapping[str, int], tmp: str | None, *, has_
         network.prepare_namespace()
 
 
-def take_streams(out: int, error: int) -> None:
+def stream_owner(identity: Identity | None, uid: int | None) -> tuple[int, int] | None:
+    """Return the ids of the program on the machine; None if they are those of this process."""
+    if identity is None:
+        return None if uid is None else (uid, uid)
+    if identity.namespace is None:
+        return None
+    return identity.first_id + identity.uid, identity.first_id + identity.gid
+
+
+def take_streams(out: int, error: int, owner: tuple[int, int] | None = None) -> None:
+    """Use pipes as output streams; their owner may open them by path, as /dev/stdout is."""
+    if owner is not None:
+        for stream in {out, error}:
+            os.fchown(stream, *owner)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(error, 2)

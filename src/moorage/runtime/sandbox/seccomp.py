@@ -214,7 +214,11 @@ def _socket() -> _Block:
     return [
         _load_argument(0),
         *_when(socket.AF_UNIX, [_ALLOW]),
-        *_when(socket.AF_NETLINK, [_load_argument(2), *_unless((_NETLINK_ROUTE,), _EPERM), _ALLOW]),
+        # As a kernel without them: `useradd` fails if the audit protocol exists and must not be used.
+        *_when(
+            socket.AF_NETLINK,
+            [_load_argument(2), *_unless((_NETLINK_ROUTE,), _fail(errno.EPROTONOSUPPORT)), _ALLOW],
+        ),
         *_unless(families, _EPERM),
         *(_load_argument(1), (_AND, 0, 0, _SOCKET_TYPE_MASK)),
         *_unless((socket.SOCK_STREAM, socket.SOCK_DGRAM), _EPERM),

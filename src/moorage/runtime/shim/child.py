@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, RunSpec, ServerSpec
+from moorage.runtime.engines.local_specs import ShimApp, ShimRun, ShimServer, ShimSpec
 from moorage.runtime.sandbox import inside, layer, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
@@ -68,7 +68,7 @@ class LaunchContext:
     is_counted: bool  # a cgroup memory controller counts the kernel memory of the app
 
 
-def become(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> NoReturn:
+def become(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) -> NoReturn:
     """Turn this fork, which starts with all signals blocked, into the app."""
     try:
         _reset_signals()
@@ -101,32 +101,33 @@ def _wait_for_go_ahead(pipes: ChildPipes) -> None:
         os._exit(1)  # The shim has exited.
 
 
-def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> Identity | None:
+def _enter_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) -> Identity | None:
     """Become process 1 of the sandbox; return the user of an image."""
     if context.user:
         root.map_user(*context.user, inside=inside_id(spec))
     _hide_cgroups()
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
-    identity = _enter_image(spec, context) if spec.image else None
-    changes = _mount(spec, context) if not spec.image else None
+    identity = _enter_image(spec, context) if spec.files.image else None
+    changes = _mount(spec, context) if not spec.files.image else None
     sockets = network.make_resolver_sockets()
     kept = [
-        os.open("/" if spec.image else inside.TMP, os.O_PATH),
+        os.open("/" if spec.files.image else inside.TMP, os.O_PATH),
         *(os.open(each, os.O_RDONLY) for each in _SENT_PATHS),
     ]
     kept += [changes] if changes is not None else []
     has_single_id = identity is not None and identity.namespace is None
-    inside.take_streams(pipes.out, pipes.error)
+    uid = spec.uid if spec.uid and not context.user else None
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid))
     inside.seal(
         pipes.channel,
         b"n",
         sockets,
         limits=_limits(spec, context),
-        uid=spec.uid if spec.uid and not context.user else None,
+        uid=uid,
         program=seccomp.build(
             notify=True,
-            listens=not isinstance(spec, RunSpec),
+            listens=not isinstance(spec, ShimRun),
             is_counted=context.is_counted,
             pretends_owners=has_single_id,
         ),
@@ -149,47 +150,47 @@ def _hide_cgroups() -> None:
 _SENT_PATHS = ("/proc/self/ns/mnt", "/proc/self/ns/user")
 
 
-def release_path(spec: ReplicaSpec) -> str:
-    return f"{WORK}/{spec.base}".rstrip("/")
+def release_path(spec: ShimSpec) -> str:
+    return f"{WORK}/{spec.files.base}".rstrip("/")
 
 
-def working_directory(spec: ReplicaSpec) -> str:
-    return spec.workdir or "/" if spec.image else f"{release_path(spec)}/{spec.workdir}".rstrip("/")
+def working_directory(spec: ShimSpec) -> str:
+    return spec.files.workdir or "/" if spec.files.image else f"{release_path(spec)}/{spec.files.workdir}".rstrip("/")
 
 
-def is_init(spec: ReplicaSpec) -> bool:
+def is_init(spec: ShimSpec) -> bool:
     """Whether the program is process 1: servers handle signals and reap orphans.
 
     An init process in front of them would cost 3.8 MB each.
     """
-    return isinstance(spec, ServerSpec) and spec.is_boxed
+    return isinstance(spec, ShimServer) and spec.is_boxed
 
 
-def inside_id(spec: ReplicaSpec) -> int:
+def inside_id(spec: ShimSpec) -> int:
     """Return the uid inside a user namespace (if the platform is not root)."""
-    return UNPRIVILEGED_ID if isinstance(spec, ServerSpec) else 0
+    return UNPRIVILEGED_ID if isinstance(spec, ShimServer) else 0
 
 
-def tmp_mb(spec: ReplicaSpec) -> int:
+def tmp_mb(spec: ShimSpec) -> int:
     """Return the size of the /tmp file system, or of an image's changes, whose content counts as memory."""
-    return max(spec.memory_mb // 2, MIN_TMP_MB) if isinstance(spec, RunSpec) or spec.image else TMP_MB
+    return max(spec.memory_mb // 2, MIN_TMP_MB) if isinstance(spec, ShimRun) or spec.files.image else TMP_MB
 
 
-def _change_directory(spec: ReplicaSpec) -> None:
+def _change_directory(spec: ShimSpec) -> None:
     folder = working_directory(spec)
     try:
         os.chdir(folder)
     except OSError as error:
-        if not spec.image:
+        if not spec.files.image:
             raise
         raise ValueError(f"the image's folder {folder!r} cannot be entered: {error.strerror}") from None
 
 
-def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
+def _mount(spec: ShimSpec, context: LaunchContext) -> int | None:
     """Build the sandbox's root; return a descriptor of the changes of its folder, if any."""
     volumes = {DATA: spec.volume} if spec.volume else {}
-    binds = {release_path(spec): spec.release, **spec.binds, **volumes}
-    is_layered = not isinstance(spec, ServerSpec)
+    binds = {release_path(spec): spec.files.release, **spec.files.binds, **volumes}
+    is_layered = not isinstance(spec, ShimServer)
     size_mb = ROOT_MB if is_layered else root.SIZE_MB
     root.build(context.tree, binds=binds, files=_files(spec), size_mb=size_mb)
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
@@ -205,22 +206,22 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
     return changes
 
 
-def _enter_image(spec: ReplicaSpec, context: LaunchContext) -> Identity:
+def _enter_image(spec: ShimSpec, context: LaunchContext) -> Identity:
     """Make an image's writable root the root of this process; return the program's user."""
     image = ImageRoot(
-        [spec.image],
+        [spec.files.image],
         size_mb=tmp_mb(spec),
-        first_id=spec.image_ids,
-        user=spec.image_user,
-        hostname="job" if isinstance(spec, RunSpec) else "app",
+        first_id=spec.files.image_ids,
+        user=spec.files.image_user,
+        hostname="job" if isinstance(spec, ShimRun) else "app",
     )
     volumes = {DATA: spec.volume} if spec.volume else {}
     sealed = volumes if context.is_read_only else {}
-    folders = writable.HostFolders({**spec.binds, **sealed}, {} if sealed else volumes)
+    folders = writable.HostFolders({**spec.files.binds, **sealed}, {} if sealed else volumes)
     return writable.enter(context.tree, image, folders, has_network=True, cwd=working_directory(spec))
 
 
-def _files(spec: ReplicaSpec) -> dict[str, str]:
+def _files(spec: ShimSpec) -> dict[str, str]:
     uid = spec.uid or inside_id(spec)
     users = {"root": 0, **({"app": uid} if uid else {})}
     return {
@@ -231,26 +232,26 @@ def _files(spec: ReplicaSpec) -> dict[str, str]:
     }
 
 
-def _limits(spec: ReplicaSpec, context: LaunchContext) -> dict[int, int]:
+def _limits(spec: ShimSpec, context: LaunchContext) -> dict[int, int]:
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
     # A server with a disk limit may write files up to that size: large sorts use unnamed temporary files.
-    max_mb = spec.disk_mb if isinstance(spec, ServerSpec) else max(spec.disk_mb, tmp_mb(spec))
+    max_mb = spec.disk_mb if isinstance(spec, ShimServer) else max(spec.disk_mb, tmp_mb(spec))
     size = {resource.RLIMIT_FSIZE: max_mb << 20} if max_mb else {}
     return {**limits, **size, **context.bounds}
 
 
-def _prepare_without_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> None:
+def _prepare_without_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) -> None:
     os.setsid()
     sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
     inside.take_streams(pipes.out, pipes.error)
     inside.set_limits(_limits(spec, context))
     os.umask(0o022)
-    os.chdir(Path(spec.release, spec.workdir))
-    if isinstance(spec, ServerSpec) and not context.user:
+    os.chdir(Path(spec.files.release, spec.files.workdir))
+    if isinstance(spec, ShimServer) and not context.user:
         inside.give_up_rights(spec.uid)
 
 
-def _start(spec: ReplicaSpec, env: Mapping[str, str], pipes: ChildPipes) -> None:
+def _start(spec: ShimSpec, env: Mapping[str, str], pipes: ChildPipes) -> None:
     if is_init(spec):
         _become_program(spec.argv, env, pipes, has_image=False)
     # This process's memory still holds the shim's secrets, such as its token, and the app may have the same uid.
@@ -258,12 +259,12 @@ def _start(spec: ReplicaSpec, env: Mapping[str, str], pipes: ChildPipes) -> None
     app = os.fork()
     if app == 0:
         os.setpgid(0, 0)
-        _become_program(spec.argv, env, pipes, has_image=bool(spec.image))
+        _become_program(spec.argv, env, pipes, has_image=bool(spec.files.image))
     with contextlib.suppress(OSError):
         os.setpgid(app, app)  # In both processes: a signal may have to be forwarded before the child has done it.
     inside.take_streams(0, 0)
     inside.close_all_but(pipes.channel.fileno(), pipes.checks.fileno())
-    health_argv = spec.health_argv if isinstance(spec, AppSpec) else []
+    health_argv = spec.health_argv if isinstance(spec, ShimApp) else []
     checks = _HealthChecks(health_argv, env, pipes)
     pipes.channel.send(STATUS.pack(_run_init(app, _FORWARDED | {spec.stop_signal}, checks)))
     os._exit(0)

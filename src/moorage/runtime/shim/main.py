@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.local_specs import ShimSpec
+from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.shim import folder_watch, fork_server
@@ -55,7 +56,7 @@ def _answer(message: dict[str, Any]) -> None:
     os.close(null)
 
 
-async def _supervise(spec: ReplicaSpec, folder: Path) -> None:
+async def _supervise(spec: ShimSpec, folder: Path) -> None:
     run_folder = RunFolder(folder)
     try:
         run_groups.sweep()

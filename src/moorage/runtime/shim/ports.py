@@ -6,18 +6,17 @@ import contextlib
 import errno
 import os
 import random
-import re
 import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from moorage.core.net import tcp_sockets
 from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox.network.listeners import HOST
 
 PORTS = range(20_000, 30_000)  # below the kernel's ephemeral ports
-ESTABLISHED, LISTEN = 1, 10  # the kernel's TCP state numbers
 CONNECTED_STATES = (1, 4, 5, 6, 8, 9, 11)  # established, or closing (FIN_WAIT, TIME_WAIT, CLOSE_WAIT, ...)
 PORT_RELEASE_S = 3.0  # A killed process has released its sockets after this.
 RETRY_INTERVAL_S = 0.02
@@ -25,14 +24,6 @@ RETRY_INTERVAL_S = 0.02
 # In the order of /proc/net/tcp and tcp6: any, 127.0.0.1, any, 127.0.0.1 as IPv6
 _ADDRESSES = (bytes(4), bytes([127, 0, 0, 1]), bytes(16), bytes(10) + b"\xff\xff" + bytes([127, 0, 0, 1]))
 _REACHED_AT_LOOPBACK = {"".join(f"{word:08X}" for (word,) in struct.iter_unpack("=I", each)) for each in _ADDRESSES}
-
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_REQUEST_DUMP = 0x301
-_DONE, _ERROR = 3, 2
-_HEAD = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states
-_WILDCARD_BYTES = 44  # addresses, interface and cookie: zero matches any
 
 
 def bind(address: str = HOST, port: int = 0) -> socket.socket:
@@ -59,7 +50,7 @@ def _bind_own(address: str, port: int) -> socket.socket:
     while True:
         # Closed connections block a port for a minute unless SO_REUSEADDR is set. They belong to this server's
         # previous process, so setting it is safe.
-        has_connections = any(count(port, state) for state in CONNECTED_STATES)
+        has_connections = any(tcp_sockets.count(port, state) for state in CONNECTED_STATES)
         try:
             return _bound(address, port, shares=has_connections)
         except OSError as error:
@@ -110,7 +101,7 @@ def listening(pids: Iterable[int]) -> set[int]:
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 _, local, _, state, *_, inode = line.split()[:10]
                 address, _, port = local.partition(":")
-                if int(state, 16) == LISTEN and inode in inodes and address in _REACHED_AT_LOOPBACK:
+                if int(state, 16) == tcp_sockets.LISTEN and inode in inodes and address in _REACHED_AT_LOOPBACK:
                     found.add(int(port, 16))
     return found
 
@@ -122,38 +113,3 @@ def _socket_inodes(pid: int) -> Iterator[str]:
                 target = os.readlink(fd.path)
                 if target.startswith("socket:["):
                     yield target[8:-1]
-
-
-def count(port: int, state: int) -> int:
-    """Count this machine's IPv4 TCP sockets with a local port and state."""
-    try:
-        return _count_by_netlink(port, state)
-    except OSError:
-        pattern = rf"^ *\d+: \w+:{port:04X} \w+:\w+ {state:02X} "
-        return len(re.findall(pattern, Path("/proc/net/tcp").read_text(), re.MULTILINE))
-
-
-def _count_by_netlink(port: int, state: int) -> int:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
-        body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
-        body += bytes(_WILDCARD_BYTES)
-        head = _HEAD.pack(_HEAD.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
-        netlink.settimeout(1.0)
-        netlink.send(head + body)
-        sockets = 0
-        while True:
-            for kind in _message_types(netlink.recv(1 << 16)):
-                if kind == _DONE:
-                    return sockets
-                if kind == _ERROR:
-                    raise OSError(errno.EOPNOTSUPP, "the kernel does not support sock_diag")
-                sockets += 1
-
-
-def _message_types(data: bytes) -> list[int]:
-    kinds = []
-    while len(data) >= _HEAD.size:
-        length, kind, *_ = _HEAD.unpack_from(data)
-        kinds.append(kind)
-        data = data[(length + 3) & ~3 :]
-    return kinds

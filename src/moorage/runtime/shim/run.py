@@ -9,7 +9,8 @@ import signal
 import socket
 from dataclasses import dataclass
 
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.local_specs import ShimSpec
+from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -53,7 +54,7 @@ class SandboxDescriptors:
 class Run:
     """Owns the processes of one run; `wait` never fails, and releases everything."""
 
-    def __init__(self, spec: ReplicaSpec, group: cgroups.Group) -> None:
+    def __init__(self, spec: ShimSpec, group: cgroups.Group) -> None:
         self._spec = spec
         self.group = group
         self.pid = 0
@@ -137,6 +138,11 @@ class Run:
         """Kill the run because it exceeded a limit."""
         self.verdict = self.verdict or reason
         self.kill()
+
+    def terminate_for(self, reason: str) -> None:
+        """Ask the run to end, for a reason of the platform."""
+        self.verdict = self.verdict or reason
+        self.terminate()
 
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -225,7 +231,7 @@ def kill_orphans() -> None:
             return
 
 
-def _fork_process(spec: ReplicaSpec, context: child.LaunchContext) -> int:
+def _fork_process(spec: ShimSpec, context: child.LaunchContext) -> int:
     if not spec.is_boxed:
         return os.fork()
     return sys_.fork_into(child.NAMESPACES | (sys_.CLONE_NEWUSER if context.user else 0))

@@ -14,18 +14,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+from moorage.core.net import tcp_sockets
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.engines import port_choice
-from moorage.runtime.engines.ports import (
-    AppSpec,
-    CannotStart,
-    Health,
-    Phase,
-    ReplicaSpec,
-    ReplicaState,
-    RunSpec,
-    ServerSpec,
-)
+from moorage.runtime.engines.local_specs import ShimApp, ShimRun, ShimServer, ShimSpec
+from moorage.runtime.engines.ports import CannotStart, Health, Phase, ReplicaState
 from moorage.runtime.logs.logfile import LogFile, Stream
 from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox import syscalls as sys_
@@ -59,10 +52,10 @@ ADDRESS = "127.0.0.1"  # of this machine, where replicas are reached
 class ReplicaSupervisor:
     """Owns the app, its port and its log; calls `on_change` on state changes."""
 
-    def __init__(self, spec: ReplicaSpec, run_folder: RunFolder, on_change: Callable[[], None]) -> None:
+    def __init__(self, spec: ShimSpec, run_folder: RunFolder, on_change: Callable[[], None]) -> None:
         self.spec = spec
-        self._run_spec = spec if isinstance(spec, RunSpec) else None
-        self._server_spec = spec if isinstance(spec, ServerSpec) else None
+        self._run_spec = spec if isinstance(spec, ShimRun) else None
+        self._server_spec = spec if isinstance(spec, ShimServer) else None
         self.run_folder = run_folder
         self.is_root = os.getuid() == 0
         _check(spec, is_root=self.is_root)
@@ -75,7 +68,7 @@ class ReplicaSupervisor:
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         kept_bytes = self._run_spec.log_bytes if self._run_spec else 0
-        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden, kept_bytes=kept_bytes)
+        self._log = LogFile(Path(spec.log), spec.key, spec.hidden, kept_bytes=kept_bytes)
         self._flush_timer: asyncio.TimerHandle | None = None
         self._has_printed = False
         self._shared = SharedResources(Upstream(RESOLV_CONF), OwnNetworks(), Alarm(), HostPorts())
@@ -105,7 +98,7 @@ class ReplicaSupervisor:
         self._cpu_us = 0  # of the runs that have ended
 
     def _make_listeners(self, host_socket: socket.socket) -> AppListeners:
-        inside_port = self.spec.inside_port if isinstance(self.spec, AppSpec) else 0
+        inside_port = self.spec.inside_port if isinstance(self.spec, ShimApp) else 0
         main = AppListener(host_socket, self.on_port_used, inside_port)
         # A server's port is fixed by its spec.
         bind = None if self._server_spec else partial(ports.bind, ADDRESS)
@@ -146,7 +139,7 @@ class ReplicaSupervisor:
             run = next_run
         self._log_and_close("stopped")
 
-    async def _supervise_once(self, spec: RunSpec, on_start: Callable[[], None]) -> None:
+    async def _supervise_once(self, spec: ShimRun, on_start: Callable[[], None]) -> None:
         """Wait for a one-off run and write its result file after its log is complete."""
         began_ms = result_file.now_ms()
         self.log("starting")
@@ -167,7 +160,7 @@ class ReplicaSupervisor:
         if spec.result:
             result_file.write_result(Path(spec.result), self._last_exit, began_ms)
 
-    def _on_timeout(self, run: Run, spec: RunSpec) -> None:
+    def _on_timeout(self, run: Run, spec: ShimRun) -> None:
         run.verdict = run.verdict or result_file.took_longer(spec.timeout_s)
         run.terminate()
         self._loop.call_later(result_file.TIMEOUT_GRACE_S, self._kill)
@@ -182,7 +175,7 @@ class ReplicaSupervisor:
             run.terminate()
             self._loop.call_later(STOP_DURING_START_GRACE_S, self._kill)
         watches = [asyncio.create_task(ResourceWatch(self).run(run))]
-        if isinstance(self.spec, AppSpec) and self.spec.health_argv:
+        if isinstance(self.spec, ShimApp) and self.spec.health_argv:
             watches.append(asyncio.create_task(HealthWatch(self.spec, self._set_health).run(run)))
         run_exit = await run.wait()
         for watch in watches:
@@ -270,7 +263,7 @@ class ReplicaSupervisor:
         )
         return child.LaunchContext(
             tree=self.run_folder.path / ROOT,
-            env={**({} if spec.image else {"HOME": inside.TMP}), **spec.env, **self._address_env()},
+            env={**({} if spec.files.image else {"HOME": inside.TMP}), **spec.env, **self._address_env()},
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),
             is_read_only=self.is_read_only,
@@ -411,7 +404,7 @@ class ReplicaSupervisor:
         """Count connections to the app; through the proxy each has two sockets."""
         if not self.port:
             return 0
-        sockets = ports.count(self.port, ports.ESTABLISHED)
+        sockets = tcp_sockets.count(self.port, tcp_sockets.ESTABLISHED)
         return max(0, sockets - self._proxy.connections) if self._proxy else sockets
 
     def memory_bytes(self) -> int:
@@ -462,15 +455,15 @@ def _read_or_zero(read: Callable[[], int]) -> int:
         return 0  # The app has just ended.
 
 
-def _check(spec: ReplicaSpec, *, is_root: bool) -> None:
-    if isinstance(spec, ServerSpec) and is_root and not spec.uid:
+def _check(spec: ShimSpec, *, is_root: bool) -> None:
+    if isinstance(spec, ShimServer) and is_root and not spec.uid:
         raise CannotStart("it cannot be started: a server never runs as root, and its spec names no other user")
-    if spec.image and not spec.is_boxed:
+    if spec.files.image and not spec.is_boxed:
         raise CannotStart("it cannot be started: images run in sandboxes only, and this platform has none")
-    if spec.image and is_root and not spec.image_ids:
+    if spec.files.image and is_root and not spec.files.image_ids:
         raise CannotStart("it cannot be started: an image never runs as root, and its spec names no range of ids")
 
 
-def _volume(spec: ReplicaSpec) -> Volume:
+def _volume(spec: ShimSpec) -> Volume:
     assert spec.volume is not None
-    return Volume(spec.volume, spec.disk_mb, is_boxed=spec.is_boxed, is_server=isinstance(spec, ServerSpec))
+    return Volume(spec.volume, spec.disk_mb, is_boxed=spec.is_boxed, is_server=isinstance(spec, ShimServer))

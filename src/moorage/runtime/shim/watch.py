@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from typing import Protocol
 
-from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
+from moorage.runtime.engines.local_specs import ShimRun, ShimServer, ShimSpec
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.shim import ports
 from moorage.runtime.shim.run import OUT_OF_MEMORY, Run
@@ -34,7 +34,7 @@ RESTART_GRACE_S = 5.0
 class WatchedReplica(Protocol):
     """The state and methods of the supervisor that polling needs."""
 
-    spec: ReplicaSpec
+    spec: ShimSpec
     assigned_port: int
     port: int
     volume: Volume | None
@@ -73,7 +73,7 @@ class ResourceWatch:
         self._usual_interval = _usual_interval(supervisor)
         self._interval = self._usual_interval
         self._is_restarting = False
-        self._has_warned = isinstance(supervisor.spec, RunSpec)  # Files of a one-off run are not expected to last.
+        self._has_warned = isinstance(supervisor.spec, ShimRun)  # Files of a one-off run are not expected to last.
         self._is_read_only = supervisor.is_read_only  # as the run was started
 
     async def run(self, run: Run) -> None:
@@ -97,7 +97,7 @@ class ResourceWatch:
     def _polls_for_listener(self) -> bool:
         """Whether only polling shows that the app listens: without a sandbox."""
         supervisor = self._supervisor
-        return not (supervisor.spec.is_boxed or isinstance(supervisor.spec, RunSpec) or supervisor.is_listening)
+        return not (supervisor.spec.is_boxed or isinstance(supervisor.spec, ShimRun) or supervisor.is_listening)
 
     def _check_listener(self, run: Run) -> None:
         if not self._polls_for_listener:
@@ -108,7 +108,7 @@ class ResourceWatch:
             supervisor.on_port_used()
         elif supervisor.port in found:  # chosen in an earlier run
             supervisor.on_listening()
-        elif not isinstance(supervisor.spec, ServerSpec):
+        elif not isinstance(supervisor.spec, ShimServer):
             supervisor.on_other_ports(found)
 
     def _check_changes(self, run: Run) -> None:
@@ -148,7 +148,7 @@ class ResourceWatch:
             self._interval = CLOSE_CHECK_INTERVAL_S
         if reserve.is_counted:
             reserve.decide(run.group.processes())
-        if isinstance(self._supervisor.spec, ServerSpec):
+        if isinstance(self._supervisor.spec, ShimServer):
             self._check_server_disk(run, disk, reserve)
         elif run.sandbox_fds is not None and self._supervisor.is_read_only != self._is_read_only:
             self._set_read_only(run, run.sandbox_fds.namespaces, self._supervisor.is_read_only)
@@ -190,4 +190,4 @@ def _usual_interval(supervisor: WatchedReplica) -> float:
         return USAGE_CHECK_INTERVAL_S
     if supervisor.volume is None:
         return OOM_CHECK_INTERVAL_S
-    return SERVER_DISK_CHECK_INTERVAL_S if isinstance(supervisor.spec, ServerSpec) else USAGE_CHECK_INTERVAL_S
+    return SERVER_DISK_CHECK_INTERVAL_S if isinstance(supervisor.spec, ShimServer) else USAGE_CHECK_INTERVAL_S

@@ -74,6 +74,16 @@ class Fairness:
             credit = self._credits.setdefault(sandbox.org, CpuCredit(now))
             credit.active_at = now
             credit.sandboxes.setdefault(sandbox, cpu_us_of(sandbox))
+            if credit.is_idle_class:
+                set_idle_class(sandbox, True)
+
+    def admit(self, sandbox: FunctionSandbox) -> None:
+        """Start a sandbox of an organization in debt in the idle class.
+
+        Its first calls would otherwise run in the normal class until `count` sees the sandbox.
+        """
+        if self._has_debt(sandbox.org):
+            set_idle_class(sandbox, True)
 
     def forget(self, sandbox: FunctionSandbox) -> None:
         self._watched.pop(sandbox, None)

@@ -191,6 +191,7 @@ class Invoker:
         if sandbox.snapshot is None and not self._prepare(sandbox, request):
             edge.channel.send({"refused": {"take": request["take"], "why": "its code cannot be read"}})
             return
+        self.fairness.admit(sandbox)
         sandbox.owner = edge
         edge.sandboxes[sandbox.number] = sandbox
         self._resumed.set()
@@ -423,8 +424,7 @@ class Invoker:
         self._sandboxes.pop(sandbox.number, None)
         self._by_pid.pop(sandbox.pid, None)
         sandbox.pid = 0  # The kernel may reuse the PID from now on.
-        pool = self._pools.get(sandbox.runtime)
-        if pool and sandbox in pool:
+        if sandbox in (pool := self._pools.get(sandbox.runtime, deque())):
             pool.remove(sandbox)
         self.empty_sandboxes.forget(sandbox)
         if sandbox.state is SandboxState.STARTING or sandbox.socket.fileno() >= 0:

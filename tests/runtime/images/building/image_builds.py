@@ -30,6 +30,7 @@ from tests.runtime.shim.image_support import make_root
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
+from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.building.executor import ImageBuilder, predefined_args
 from moorage.runtime.images.building.files.layer_folders import LayerFolders
 from moorage.runtime.images.building.ports import BuiltImage, ImageRequest, Layer, Limits, Workspace
@@ -85,13 +86,14 @@ def serving_base() -> Iterator[RegistryServer]:
         yield registry
 
 
-def push(registry: RegistryServer, name: str, *layers: bytes) -> None:
+def push(registry: RegistryServer, name: str, *layers: bytes, config: Mapping[str, Any] = CONFIG) -> None:
     """Store an image with all that other tools need, such as the digests of its uncompressed layers."""
     packed = [gzip.compress(layer, 1, mtime=0) for layer in layers]
     rootfs = {"type": "layers", "diff_ids": [digest_of(layer) for layer in layers]}
     platform = {"os": "linux", "architecture": predefined_args()["TARGETARCH"]}
-    config = json.dumps({**platform, "config": CONFIG, "rootfs": rootfs, "history": [{}] * len(layers)}).encode()
-    for body in (config, *packed):
+    history: list[dict[str, str]] = [{}] * len(layers)
+    about = json.dumps({**platform, "config": config, "rootfs": rootfs, "history": history}).encode()
+    for body in (about, *packed):
         registry.push_blob(name, body)
     registry.push_manifest(
         name,
@@ -99,7 +101,7 @@ def push(registry: RegistryServer, name: str, *layers: bytes) -> None:
         {
             "schemaVersion": 2,
             "mediaType": OCI_MANIFEST,
-            "config": descriptor(config, OCI_CONFIG),
+            "config": descriptor(about, OCI_CONFIG),
             "layers": [descriptor(body, f"{OCI_LAYER}+gzip") for body in packed],
         },
     )
@@ -180,14 +182,20 @@ class Builds:
     limits: Limits = field(default_factory=Limits)
     output: list[str] = field(default_factory=list)
     builds: int = 0
+    maps_ids: bool = True
 
     def __post_init__(self) -> None:
         self.store = ArtifactStore(self.db)
-        self.images = Images(self.home / "images", LOOPBACK, self.db.env.clock, transfer=QUICK)
         self.folders = LayerFolders(self.home / "image-layers")
+        self.images = self.store_at("images", self.folders)
         self.builder = ImageBuilder(
             self.db, self.store, self.images, Sources(LOOPBACK, QUICK), self.limits, self.folders
         )
+
+    def store_at(self, name: str, folders: LayerFolders | None = None) -> Images:
+        """Return a store of unpacked images of this machine."""
+        blobs = ImageBlobs(self.db, self.store)
+        return Images(self.home / name, LOOPBACK, self.db.env.clock, transfer=QUICK, blobs=blobs, layer_folders=folders)
 
     @property
     def base(self) -> str:
@@ -248,7 +256,9 @@ class Builds:
             log.extend(data.decode(errors="replace").splitlines())
 
         until = time.monotonic() + 300
-        workspace = Workspace(work / "scratch", self.home / "mounts", FIRST_ID, until, log.append, output)
+        workspace = Workspace(
+            work / "scratch", self.home / "mounts", FIRST_ID, until, log.append, output, maps_ids=self.maps_ids
+        )
         return Prepared(request, workspace)
 
     async def execute(self, prepared: Prepared) -> BuiltImage:

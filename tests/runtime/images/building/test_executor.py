@@ -36,6 +36,36 @@ async def builds(db: Database, registry: RegistryServer, tmp_path: Path) -> Buil
     return Builds(db, registry, tmp_path)
 
 
+@pytest.mark.parametrize("maps_ids", [True, False])
+async def test_owners_are_kept_with_and_without_mapped_ids(builds: Builds, maps_ids: bool) -> None:
+    builds.maps_ids, builds.secrets = maps_ids, {"TOKEN": "hidden"}
+
+    result = await builds.build(
+        """
+        FROM BASE AS first
+        RUN mkdir /made && echo a > /made/a && chown app:staff /made/a && chmod 4750 /made/a && ln /made/a /made/b
+        RUN rm -r /app && mkdir /app && touch /app/new && chown -R 7:8 /app
+        COPY --chown=app:app in.txt /home/app/
+        FROM first
+        USER app
+        RUN --mount=type=cache,target=/cache,uid=1000 --mount=type=secret,id=TOKEN,uid=1000 \\
+            echo x >> /cache/x && cat /run/secrets/TOKEN /cache/x /home/app/in.txt /made/a > /tmp/seen
+        USER root
+        RUN --mount=type=cache,target=/cache,uid=1000 stat -c %u /cache /cache/x /app/new > /owners
+        """,
+        {"in.txt": "in\n"},
+    )
+
+    owners = {name: (member.uid, member.gid, oct(member.mode)) for name, member in result.tree.items()}
+    assert owners["made/a"] == (1000, 50, "0o4750")
+    assert result.tree["made/b"].linkname == "made/a"
+    assert owners["app"] == (7, 8, "0o755")
+    assert owners["home/app/in.txt"] == (1000, 1001, "0o644")
+    assert owners["tmp/seen"] == (1000, 1001, "0o644")
+    assert result.content("tmp/seen") == "hiddenx\nin\na\n"
+    assert result.content("owners") == "1000\n1000\n7\n"
+
+
 async def test_a_multi_stage_build_has_only_the_files_of_its_last_stage(builds: Builds) -> None:
     result = await builds.build(
         """

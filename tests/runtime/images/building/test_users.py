@@ -162,6 +162,7 @@ def test_every_user_builds_images_and_uses_the_cache(builds: UserBuilds) -> None
     assert (files["src/kept"][0].uid, files["src/kept"][0].gid) == (1000, 50)
     assert {"etc/.wh.motd", "app/.wh..wh..opq", "app/new", "copy/made", "src/closed/x"} <= set(files)
     assert files["src/made"][0].uid == (1000 if builds.mode == "root" else 0)
+    assert ("a change of owners in RUN succeeds without effect" in first.log) == (builds.mode != "root")
     assert "6 of 6 steps from the cache" in second.log
     assert second.of("layer") == first.of("layer")
 

@@ -54,12 +54,12 @@ def runtime_of(folder: Path, given: str | None) -> str:
     return language
 
 
-def variables_of(pairs: list[str] | None) -> dict[str, str]:
-    """Return the variables of `--env K=V`."""
+def variables_of(pairs: list[str] | None, option: str = "--env") -> dict[str, str]:
+    """Return the variables of `--env K=V`, or of another option."""
     variables = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            stop(f"--env {pair} should be NAME=value")
+            stop(f"{option} {pair} should be NAME=value")
         variables[name] = value
     return variables

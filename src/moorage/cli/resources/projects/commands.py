@@ -13,6 +13,7 @@ from moorage.cli.output.tables import Column, JsonOption, show_list, show_one
 from moorage.cli.output.terminal import note, say, stop
 from moorage.cli.output.words import ago, state_style
 from moorage.cli.overview.problems import state_of_project
+from moorage.cli.resources import dockerfiles
 from moorage.cli.resources.projects import charts, following
 from moorage.cli.session import connect
 from moorage.cli.session.names import ProjectArgument
@@ -79,6 +80,7 @@ def show_detail(project: models.ProjectDetail, *, as_json: bool) -> None:
         ("build command", project.build_cmd),
         ("build folder", project.build_dir),
         ("start command", project.start_cmd),
+        ("Dockerfile", project.docker_file_path if project.language == "docker" else None),
         ("health check", project.health_check_path),
         ("tier", project.tier.key if project.tier else None),
         ("disk", f"{project.disk} GB" if project.disk else None),
@@ -110,6 +112,10 @@ def create_project(
     start_cmd: StartCmd = None,
     base_dir: BaseDir = None,
     build_dir: BuildDir = None,
+    dockerfile: dockerfiles.DockerfileOption = None,
+    docker_context: dockerfiles.ContextOption = None,
+    docker_target: dockerfiles.TargetOption = None,
+    build_arg: dockerfiles.ArgsOption = None,
     tier: Tier = None,
     analytics: Analytics = None,
     auto_deploy: AutoDeploy = None,
@@ -119,16 +125,17 @@ def create_project(
 ) -> None:
     """Create a project from a repository or an image and deploy it.
 
-    The repository is one of the platform's git server, or of the connected code host. `moorage deploy` creates a
-    project from a folder instead.
+    The repository is one of the platform's git server, or of the code host. `moorage deploy` uses a folder instead.
 
     Examples: `moorage projects create shop acme/shop`, `moorage projects create api acme/api --kind container
-    --language python --auto-deploy`, `moorage projects create web --image nginx:1.27`.
+    --language python --auto-deploy`, `moorage projects create web --image nginx:1.27`,
+    `moorage projects create site acme/site --dockerfile deploy/Dockerfile --build-arg MODE=production`.
     """
     if (repository is None) == (image is None):
         stop("give either a repository or --image", 2)
-    if image is not None and kind == "auto":
-        kind = "container"
+    docker = dockerfiles.fields_of(dockerfile, docker_context, docker_target, dockerfiles.args_of(build_arg))
+    language = language or ("docker" if docker else None)
+    kind = "container" if kind == "auto" and (docker or image is not None) else kind
     given: dict[str, Any] = {
         "repository_name": repository,
         "public_image": image,
@@ -139,6 +146,7 @@ def create_project(
         "start_cmd": start_cmd,
         "base_dir": base_dir,
         "build_dir": build_dir,
+        **docker,
         "tier": models.TierInput(key=tier) if tier else None,
         "enable_analytics": analytics,
         "auto_deploy": auto_deploy,
@@ -163,7 +171,10 @@ def update_project(
     base_dir: BaseDir = None,
     build_dir: BuildDir = None,
     health_check: Annotated[str | None, typer.Option("--health-check", help="Path of the health check.")] = None,
-    dockerfile: Annotated[str | None, typer.Option("--dockerfile", help="Path of the Dockerfile.")] = None,
+    dockerfile: dockerfiles.DockerfileOption = None,
+    docker_context: dockerfiles.ContextOption = None,
+    docker_target: dockerfiles.TargetOption = None,
+    build_arg: dockerfiles.ArgsOption = None,
     tier: Tier = None,
     disk: Annotated[int | None, typer.Option("--disk", help="Size of the disk in GB.")] = None,
     replicas: Annotated[
@@ -178,12 +189,14 @@ def update_project(
     wait: following.WaitOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a project; those that are not given stay.
+    """Change settings of a project; those that are not given stay. --build-arg adds to the stored ones.
 
     A change of compute deploys an app again. Other changes take effect with the next deployment.
 
     Examples: `moorage projects update api --tier medium --replicas 1-5`, `moorage projects update shop --analytics`.
     """
+    client = connect.client()
+    stored_args = client.projects.read(name).docker_build_args if build_arg else None
     changes: dict[str, Any] = {
         "public_image": image,
         "build_cmd": build_cmd,
@@ -191,7 +204,7 @@ def update_project(
         "base_dir": base_dir,
         "build_dir": build_dir,
         "health_check_path": health_check,
-        "docker_file_path": dockerfile,
+        **dockerfiles.fields_of(dockerfile, docker_context, docker_target, dockerfiles.args_of(build_arg, stored_args)),
         "tier": models.TierInput(key=tier) if tier else None,
         "disk": disk,
         "auto_scaling": _scaling_input(replicas, target_cpu),
@@ -202,7 +215,7 @@ def update_project(
     chosen = {field: value for field, value in changes.items() if value is not None}
     if not chosen:
         stop("no setting was given; `moorage projects update --help` lists them", 2)
-    following.finish_update(connect.client().projects.update(name, **chosen), wait=wait, as_json=as_json)
+    following.finish_update(client.projects.update(name, **chosen), wait=wait, as_json=as_json)
 
 
 def _scaling_input(replicas: str | None, target_cpu: int | None) -> models.AutoScalingInput | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
 from typing import cast
 
 from moorage.accounts.identity.caller import Caller
@@ -23,7 +22,7 @@ from moorage.errors import RateLimited, bad_field
 from moorage.products.apps.exec import service as commands
 from moorage.products.apps.exec.schemas import CommandExit, CommandOutput, CommandResult, RunCommandInput
 from moorage.products.apps.exec.service import CommandSlots, Kept, Prepare, Prepared
-from moorage.runtime.sandbox.runs.main import Finished
+from moorage.runtime.engines.ports import CommandEnd
 
 RETRY_AFTER_S = 5
 AUDITED_CHARS = 200
@@ -66,30 +65,29 @@ async def _prepare_command(
     db: Database, prepare: Prepare, caller: Caller, name: str, body: RunCommandInput
 ) -> Prepared:
     """Prepare a command and record it in the audit log."""
-    job, hidden = await prepare(caller.org_id, name, body.command)
-    shown = Masker(hidden)(body.command)[:AUDITED_CHARS]
+    command = await prepare(caller.org_id, name, body.command, float(body.timeout_seconds))
+    shown = Masker(command.hidden)(body.command)[:AUDITED_CHARS]
     actor, target = caller.as_actor, AuditTarget("project", name)
     await db.write(lambda tx: audit.record(tx, caller.org_id, actor, "project.command_run", target, command=shown))
-    return Prepared(replace(job, timeout_s=float(body.timeout_seconds)), hidden)
+    return command
 
 
 def _result(kept: Kept) -> CommandResult:
-    finished = kept.finished
-    return CommandResult(finished.code, finished.why, kept.stdout, kept.stderr, kept.is_cut)
+    return CommandResult(kept.end.code, kept.end.why, kept.stdout, kept.stderr, kept.is_cut)
 
 
 def _stream(command: Prepared, release: Callable[[], None]) -> Stream:
     events = _events(command, release)
     # A client may disconnect before the first event is read; then the generator's `finally` never runs.
     weakref.finalize(events, release)
-    return sse.stream(events, longest_s=command.job.timeout_s + SANDBOX_OVERHEAD_S)
+    return sse.stream(events, longest_s=command.timeout_s + SANDBOX_OVERHEAD_S)
 
 
 async def _events(command: Prepared, release: Callable[[], None]) -> AsyncIterator[Event]:
     try:
         async with aclosing(commands.follow(command)) as output:  # type: ignore[type-var]
             async for each in output:
-                if isinstance(each, Finished):
+                if isinstance(each, CommandEnd):
                     yield Event("exit", CommandExit(each.code, each.why))
                 else:
                     yield Event("output", CommandOutput(each.stream, each.text))

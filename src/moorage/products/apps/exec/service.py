@@ -10,40 +10,39 @@ import codecs
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from moorage.core.kit.masking import Masker
 from moorage.errors import RateLimited
-from moorage.runtime.sandbox.runs import main as sandbox
+from moorage.runtime.engines.ports import CommandEnd, OutputStream
 
 MAX_CONCURRENT_COMMANDS = 4  # of one organization
 TAIL_BYTES = 2**20  # of each stream, where the output is not streamed
 
-Stream = Literal["stdout", "stderr"]
-
 
 class Prepared(NamedTuple):
-    """Sandbox job of a command."""
+    """Command that is ready to run."""
 
-    job: sandbox.Job
+    run: Callable[[Callable[[OutputStream, bytes], None]], Awaitable[CommandEnd]]
     hidden: list[str]  # secret values, masked in the output
+    timeout_s: float
 
 
-# Called with the organization id, the project name and the command; raises NotFound and Conflict.
-Prepare = Callable[[int, str, str], Awaitable[Prepared]]
+# Called with the organization id, the project name, the command and its timeout; raises NotFound and Conflict.
+Prepare = Callable[[int, str, str, float], Awaitable[Prepared]]
 
 
 class Piece(NamedTuple):
     """Part of a command's output."""
 
-    stream: Stream
+    stream: OutputStream
     text: str
 
 
 class Kept(NamedTuple):
     """Exit of a command and the end of its output."""
 
-    finished: sandbox.Finished
+    end: CommandEnd
     stdout: str
     stderr: str
     is_cut: bool
@@ -113,20 +112,20 @@ class Tail:
             del self._data[: -self._limit]
 
 
-async def follow(command: Prepared) -> AsyncIterator[Piece | sandbox.Finished]:
+async def follow(command: Prepared) -> AsyncIterator[Piece | CommandEnd]:
     """Run a command; yield its output, then its exit. Closing kills the command.
 
-    Output that was not read yet is buffered in memory; the job's output limit bounds it.
+    Output that was not read yet is buffered in memory; the engine's output limit bounds it.
     """
     pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
     masker = Masker(command.hidden)
-    texts: dict[Stream, MaskedText] = {"stdout": MaskedText(masker), "stderr": MaskedText(masker)}
+    texts: dict[OutputStream, MaskedText] = {"stdout": MaskedText(masker), "stderr": MaskedText(masker)}
 
-    def put(stream: Stream, data: bytes) -> None:
+    def put(stream: OutputStream, data: bytes) -> None:
         if text := texts[stream].feed(data):
             pieces.put_nowait(Piece(stream, text))
 
-    running = asyncio.ensure_future(sandbox.run(command.job, put))
+    running = asyncio.ensure_future(command.run(put))
     running.add_done_callback(lambda _: pieces.put_nowait(None))
     try:
         while (piece := await pieces.get()) is not None:
@@ -145,7 +144,7 @@ async def finish(command: Prepared) -> Kept:
     tails = {"stdout": Tail(), "stderr": Tail()}
     async with aclosing(follow(command)) as output:  # type: ignore[type-var]
         async for each in output:
-            if isinstance(each, sandbox.Finished):
+            if isinstance(each, CommandEnd):
                 out, err = tails["stdout"].text(), tails["stderr"].text()
                 return Kept(each, out, err, any(tail.is_cut for tail in tails.values()))
             tails[each.stream].add(each.text)

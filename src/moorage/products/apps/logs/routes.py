@@ -15,16 +15,17 @@ from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
 from moorage.core.kit.events import Event
+from moorage.products.apps.logs.following import follow, log_of
 from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
 from moorage.products.apps.machines import placing
 from moorage.products.projects import service as projects
 from moorage.products.projects.tables import Project
-from moorage.runtime.logs.reader import AppLogs
+from moorage.runtime.engines.ports import Logs
 
 MAX_CONCURRENT_SEARCHES = 2  # A search may read 100 MB; many at once would slow down other requests.
 
 
-def make_router(db: Database, logs: AppLogs) -> Router:
+def make_router(db: Database, logs: Logs) -> Router:
     router = Router("Projects")
     searching = asyncio.Semaphore(MAX_CONCURRENT_SEARCHES)
 
@@ -40,8 +41,8 @@ def make_router(db: Database, logs: AppLogs) -> Router:
         since, until = query.span(db.env.clock.now())
         project = await db.read(partial(_find_here, org_id=caller.org_id, name=name))
         async with searching:
-            lines = await asyncio.to_thread(
-                logs.read, project.id, since=since, until=until, search=query.search, limit=query.limit
+            lines = await logs.read(
+                log_of(project.id), since=since, until=until, search=query.search, limit=query.limit
             )
         return AppLogLines([AppLogLine.of(line) for line in lines])
 
@@ -65,8 +66,8 @@ def _find_here(tx: Tx, org_id: int, name: str) -> Project:
     return project
 
 
-async def _events(logs: AppLogs, project_id: int, after: str | None, tail: int) -> AsyncIterator[Event]:
-    async with aclosing(logs.follow(project_id, after, tail=tail)) as batches:  # type: ignore[type-var]
+async def _events(logs: Logs, project_id: int, after: str | None, tail: int) -> AsyncIterator[Event]:
+    async with aclosing(follow(logs, log_of(project_id), after, tail=tail)) as batches:  # type: ignore[type-var]
         async for lines in batches:
             for line in lines:
                 yield Event("log", AppLogLine.of(line), id=line.id)

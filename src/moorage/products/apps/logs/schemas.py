@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from moorage.core.http.models import Output, QueryInput, QueryInt
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_wire
 from moorage.errors import bad_field
-from moorage.runtime.logs.reader import LogLine
+from moorage.runtime.engines.ports import LogLine
 
 _UNITS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _AGO = re.compile(r"([0-9]{1,9})([smhd])")

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Container
 from typing import cast
 
+from moorage.products.apps.logs.following import POLL_INTERVAL_S, log_of
 from moorage.products.projects.deployments.logs import LogWriter, Stream
-from moorage.runtime.logs.reader import POLL_INTERVAL_S, AppLogs, Cursor, LogLine
+from moorage.runtime.engines.ports import LogLine, LogReader, Logs
 
 MAX_LINES = 200  # of a start, in the log of the deployment
 # Of the last attempt of a longer start that failed. A stack trace has its cause at its beginning or at its end.
@@ -45,13 +46,11 @@ class _Attempt:
 
 
 class StartOutput:
-    """Copies the lines of `keys` that are written after `cursor`, up to MAX_LINES."""
+    """Copies the lines of `keys` that a reader returns, up to MAX_LINES."""
 
-    def __init__(self, logs: AppLogs, project_id: int, cursor: Cursor, log: LogWriter) -> None:
+    def __init__(self, reader: LogReader, log: LogWriter) -> None:
         self.keys: Container[str] = ()
-        self._logs = logs
-        self._project_id = project_id
-        self._cursor = cursor
+        self._reader = reader
         self._log = log
         self.recent: deque[str] = deque(maxlen=MAX_LINES)  # output of the app, without lines of the platform
         self._is_over = asyncio.Event()
@@ -61,9 +60,9 @@ class StartOutput:
         self._replica = ""
 
     @classmethod
-    async def begin(cls, logs: AppLogs, project_id: int, log: LogWriter) -> StartOutput:
+    async def begin(cls, logs: Logs, project_id: int, log: LogWriter) -> StartOutput:
         """Skip all lines that exist already."""
-        return cls(logs, project_id, await asyncio.to_thread(logs.end, project_id), log)
+        return cls(await logs.open(log_of(project_id), tail=0), log)
 
     @contextlib.asynccontextmanager
     async def copied(self) -> AsyncIterator[None]:
@@ -90,7 +89,7 @@ class StartOutput:
 
     async def _copy(self) -> bool:
         """Copy the next batch of lines; return whether there was one."""
-        lines = await asyncio.to_thread(self._logs.news, self._project_id, self._cursor)
+        lines = await self._reader.news()
         for line in lines:
             if line.replica not in self.keys:
                 continue

@@ -20,6 +20,7 @@ from moorage.errors import Elsewhere
 from moorage.products.apps import tables
 from moorage.products.apps.tables import Replica
 from moorage.products.projects.tables import Project
+from moorage.runtime.engines.ports import Address
 
 DEFAULT_TIER = "mini"
 MB_OF_GB = 1024
@@ -49,7 +50,8 @@ class Fleet:
         return any(each.status == MachineStatus.ACTIVE for each in self._rows.values())
 
     def address_of(self, row: Replica) -> str:
-        return f"127.0.0.1:{row.port}" if row.machine_id == self.mine else f"{REMOTE_HOST}{row.machine_id}:{row.port}"
+        port = row.port or 0
+        return str(Address(port) if row.machine_id == self.mine else Address(port, f"{REMOTE_HOST}{row.machine_id}"))
 
 
 @across_organizations(_WHY)

@@ -23,7 +23,6 @@ from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import Access, Counters, ServerFailed, ServerKind, StatisticsSession
 from moorage.runtime.engines.ports import ReplicaState
-from moorage.runtime.sandbox.usage import process_tree
 
 ROUND_INTERVAL_S = 15.0
 SPREAD_S = 12.0  # The rest of a round is for late answers.
@@ -229,13 +228,13 @@ class Sampler:
         now, at_s = self._now(), time.monotonic()
         # A new shim counts restarts from 0; the total must not decrease.
         restarts = max(server.restarts + (state.restarts if state is not None else 0), server.seen_restarts)
-        if state is None or state.phase != "running" or state.app_pid is None:
+        usage = await self._servers.metrics.usage(server.key)
+        if state is None or usage is None:
             self._cpu.pop(server.id, None)
             return ServerUsage(server, now, restarts, server.started_at, None, None)
-        memory = await asyncio.to_thread(_memory_of, state.app_pid)
-        started_at = _started_at(server, state.app_pid, now)
+        started_at = _started_at(server, usage.age_ms, now)
         cpu_milli = self._cpu_milli(server, state, at_s, now - started_at if started_at else None)
-        return ServerUsage(server, now, restarts, started_at, cpu_milli, memory)
+        return ServerUsage(server, now, restarts, started_at, cpu_milli, usage.memory_bytes or None)
 
     def _cpu_milli(self, server: Server, state: ReplicaState, at_s: float, age_ms: int | None) -> int | None:
         """Return thousandths of a core since the last measurement or a recent start."""
@@ -253,17 +252,10 @@ class Sampler:
         return self._db.env.clock.now()
 
 
-def _memory_of(pid: int) -> int | None:
-    """Return the memory of a process tree, shared memory once; None if exited."""
-    return process_tree.memory_bytes(process_tree.with_descendants([pid])) or None
-
-
-def _started_at(server: Server, pid: int, now: int) -> int | None:
-    """Return the start time of a process; keeps the stored value if it is close."""
-    ticks = process_tree.started(pid)
-    if ticks is None:
+def _started_at(server: Server, age_ms: int | None, now: int) -> int | None:
+    """Return the start time of a server; keeps the stored value if it is close."""
+    if age_ms is None:
         return server.started_at
-    age_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - ticks * process_tree.TICK_US
-    started_at = now - age_us // 1000
+    started_at = now - age_ms
     is_known = server.started_at is not None and abs(server.started_at - started_at) <= START_TOLERANCE_MS
     return server.started_at if is_known else started_at

@@ -1,7 +1,7 @@
 """Segment files with the log text of invocations.
 
 A segment is `<logs>/<organization>/<function>/<ms>-<key>.log`. Names, rotation and trimming are those of app logs
-(`runtime/shim/logs/logfile.py`). The text is stored exactly as in the record, compressed: a frame is a checksum, a
+(`runtime/logs/logfile.py`). The text is stored exactly as in the record, compressed: a frame is a checksum, a
 length and the packed block. A row refers to frames as `<segment>:<offset>:<size>`, joined by commas. A frame without a
 row, left by a crash, is deleted with its segment.
 

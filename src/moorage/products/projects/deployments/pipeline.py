@@ -7,9 +7,6 @@ transaction of `go_live`; the gateway's routes are synced after it.
 
 from __future__ import annotations
 
-import asyncio
-import secrets as random
-import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked, walk
+from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.kit import folders, zips_writer
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
@@ -37,19 +33,20 @@ from moorage.products.projects.deployments.states import DEPLOYMENT, DeploymentS
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.tables import Preview, Project
-from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
-from moorage.runtime.builds.builder import Builder
+from moorage.products.repositories.fetch import FetchFailed, Sources
+from moorage.runtime.builds import ports
 from moorage.runtime.builds.ports import (
+    CHOSEN_BY_ENGINE,
     DEFAULT_CMD,
     DEFAULT_DIR,
     DOCKERFILE,
     BuildFailed,
     BuildRequest,
-    Built,
     ImageSettings,
     Plan,
     read_args,
 )
+from moorage.runtime.engines.ports import Programs
 from moorage.runtime.images.references import PullFailed
 
 STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
@@ -63,28 +60,23 @@ class Pipeline:
     db: Database
     artifacts: ArtifactStore
     releases: Unpacked  # of sites
-    app_releases: Unpacked
+    programs: Programs
     sources: Sources
-    builder: Builder
+    builder: ports.Builds
     followers: Followers
     sync_routes: SyncRoutes
     images: ReadyImages
     apps: Apps | None = None  # None in a process that cannot run apps
 
-    def releases_of(self, deployment: Deployment) -> Unpacked:
-        return self.app_releases if deployment.is_app else self.releases
-
     async def remove_unused(self, digests: Iterable[str]) -> None:
         """Delete those of the releases that nothing refers to."""
-        for releases in (self.releases, self.app_releases):
-            await releases.remove_unused(self.db, digests)
+        unused = list(digests)
+        await self.releases.remove_unused(self.db, unused)
+        await self.programs.remove_unused(unused)
 
     async def clear_up(self) -> None:
-        """Delete scratch folders of crashed builds; called before the first build."""
-        root = self.db.env.settings.folder("builds")
-        scratch_folders = list(root.iterdir()) if root.is_dir() else []
-        for folder in scratch_folders:
-            await asyncio.to_thread(folders.remove, folder)
+        """Delete files of crashed builds; called before the first build."""
+        await self.builder.clear_up()
 
     async def run_build(self, run: Run, job: BuildDeployment) -> None:
         deployment = await self._begin(run, job.org_id, job.deployment_id)
@@ -142,19 +134,10 @@ class Pipeline:
         project, preview, env = await self._read(deployment, log)
         if project.source == "image":
             return await self._store_image(write, deployment, project, log)
-        scratch = self._scratch(deployment)
-        try:
-            await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
-            fetched = await self._fetch(deployment, scratch / "source", log)
-            note = partial(deployments.set_source, org_id=deployment.org_id, deployment=deployment)
-            await write(partial(note, sha=fetched.sha, branch=fetched.branch))
-            built = await self.builder.build(_request(project, preview, deployment, scratch / "source", env), log)
-            await log.finish()
-            if built.plan.kind == "static" and (problem := await self.sources.check_site(built.folder)):
-                raise CannotDeploy(problem)
-            return await self._store(write, deployment, built, scratch)
-        finally:
-            await asyncio.to_thread(folders.remove, scratch)
+        source = _Source(self.sources, write, deployment, log)
+        built = await self.builder.build(_request(project, preview, deployment, env), source, log)
+        await log.finish()
+        return await self._note_built(write, deployment, built.plan, built.digest, built.files)
 
     async def _store_image(self, write: Write, deployment: Deployment, project: Project, log: LogWriter) -> Deployment:
         """Resolve the reference of a ready image, and store the image."""
@@ -191,32 +174,6 @@ class Pipeline:
         log.hide(hidden.values())
         return project, preview, env
 
-    async def _fetch(self, deployment: Deployment, target: Path, log: LogWriter) -> Fetched:
-        target.mkdir()
-        if deployment.repository_name is None:
-            raise CannotDeploy("This project has no repository")
-        return await self.sources.fetch(
-            deployment.org_id,
-            deployment.repository_name,
-            branch=deployment.branch or "main",
-            commit=deployment.commit_sha,
-            target=target,
-            say=log.say,
-        )
-
-    async def _store(self, write: Write, deployment: Deployment, built: Built, scratch: Path) -> Deployment:
-        """Store the build as an artifact, and move its folder to the releases. An image is stored already."""
-        if built.plan.image:
-            digest = built.plan.image.removeprefix("sha256:")
-            return await self._note_built(write, deployment, built.plan, digest, files=0)
-        files = await asyncio.to_thread(_count_files, built.folder)
-        packed = scratch / "site.zip"
-        await asyncio.to_thread(zips_writer.pack, built.folder, packed)
-        stored = await self.artifacts.put_file(deployment.org_id, packed, owner=service.owner_of(deployment.id))
-        releases = self.app_releases if built.plan.kind == "container" else self.releases
-        await place(releases, stored.digest, built.folder)
-        return await self._note_built(write, deployment, built.plan, stored.digest, files)
-
     async def _note_built(
         self, write: Write, deployment: Deployment, plan: Plan, digest: str, files: int
     ) -> Deployment:
@@ -234,8 +191,10 @@ class Pipeline:
         files = "1 file" if deployment.file_count == 1 else f"{deployment.file_count} files"
         log.say(f"Publishing {files}" if deployment.file_count else "Publishing")
         await log.finish()
-        if not deployments.image_of(deployment):
-            await self.releases_of(deployment).ensure(self.artifacts, deployment.org_id, deployment.digest)
+        if not deployment.is_app:
+            await self.releases.ensure(self.artifacts, deployment.org_id, deployment.digest)
+        elif not deployments.image_of(deployment):
+            await self.programs.fetch(deployment.org_id, deployment.digest)
         if deployment.is_app:
             await self._swap(write, deployment, log)
         else:
@@ -260,29 +219,41 @@ class Pipeline:
             raise CannotDeploy(deployments.OVERTAKEN)
         await self.sync_routes()
 
-    def _scratch(self, deployment: Deployment) -> Path:
-        return self.db.env.settings.folder("builds") / f"{deployment.id}-{random.token_hex(4)}"
 
+@dataclass(frozen=True)
+class _Source:
+    """Repository of a deployment."""
 
-async def place(releases: Unpacked, digest: str, folder: Path) -> None:
-    """Move a built folder to its release folder, as if unpacked from the artifact."""
-    fresh = releases.new_folder()
-    try:
-        # Both folders are in the data folder, so this is normally a rename.
-        await asyncio.to_thread(shutil.move, folder, fresh / "package")
-        await asyncio.to_thread(releases.finish, fresh / "package")
-        await releases.place(digest, fresh / "package")
-    finally:
-        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+    sources: Sources
+    write: Write
+    deployment: Deployment
+    log: LogWriter
+
+    async def fetch(self, target: Path) -> None:
+        deployment = self.deployment
+        if deployment.repository_name is None:
+            raise CannotDeploy("This project has no repository")
+        fetched = await self.sources.fetch(
+            deployment.org_id,
+            deployment.repository_name,
+            branch=deployment.branch or "main",
+            commit=deployment.commit_sha,
+            target=target,
+            say=self.log.say,
+        )
+        note = partial(deployments.set_source, org_id=deployment.org_id, deployment=deployment)
+        await self.write(partial(note, sha=fetched.sha, branch=fetched.branch))
+
+    async def check(self, plan: Plan, folder: Path) -> None:
+        if plan.kind != "static":
+            return
+        if problem := await self.sources.check_site(self.deployment.org_id, folder):
+            raise CannotDeploy(problem)
 
 
 def _describe(swap: Swap) -> str:
     failed = "none failed" if swap.failed == 0 else f"{swap.failed} failed"
     return f"Switched over: {swap.requests} requests meanwhile, {failed}, longest gap {swap.longest_gap_ms} ms"
-
-
-def _count_files(folder: Path) -> int:
-    return sum(path.is_file() for path in walk(folder))
 
 
 def cache_of(project: Project, preview: Preview | None) -> str:
@@ -294,12 +265,10 @@ def cache_of(project: Project, preview: Preview | None) -> str:
     return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
 
 
-def _request(
-    project: Project, preview: Preview | None, deployment: Deployment, source: Path, env: dict[str, str]
-) -> BuildRequest:
+def _request(project: Project, preview: Preview | None, deployment: Deployment, env: dict[str, str]) -> BuildRequest:
     return BuildRequest(
         cache=cache_of(project, preview),
-        source=source,
+        source=CHOSEN_BY_ENGINE,
         wanted="auto" if project.is_auto else "container" if project.slug == "container" else "static",
         # An `auto` project stores the detected language, which is not a choice of the user.
         language="auto" if project.is_auto else project.language or "auto",

@@ -15,6 +15,7 @@ from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
 from moorage.runtime.builds.detection.table.row import Row
+from moorage.runtime.builds.detection.values import examples
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -104,7 +105,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    plan = workspaces.complete(plan, folder)
+    plan = _with_examples(workspaces.complete(plan, folder), folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -112,6 +113,21 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         why = f"the Procfile enters {folder.base}" if is_entered else f"the only app is in {folder.base}"
         notes = (f"{why}, which is deployed; baseDir chooses another folder", *notes)
     return Decision(replace(plan, notes=notes), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
+
+
+def _with_examples(plan: Plan, folder: Folder) -> Plan:
+    """Copy the examples of files that the code reads and the repository lacks, before the build."""
+    if plan.language not in ("nodejs", "python") or not (plan.install or plan.build or plan.kind == "container"):
+        return plan
+    found = examples.copies(folder)
+    if not found:
+        return plan
+    notes = tuple(
+        f"{target} is not in the repository: {example} is used in its place; commit {target} to set its values"
+        for example, target in found.items()
+    )
+    build = " && ".join(filter(None, (examples.command(folder), plan.build)))
+    return replace(plan, build=build, notes=(*plan.notes, *notes))
 
 
 def describe(plan: Plan, health_path: str | None = None) -> list[str]:
@@ -275,7 +291,9 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
             needed = " ".join(dict.fromkeys([*needed.split(), *imports.find(folder)]))
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
         if bounds := companions.bounds(folder):
-            notes = (*notes, f"newer versions do not fit to those that the project pins: {', '.join(bounds)}")
+            notes = (*notes, f"newer versions do not fit to this project: {', '.join(bounds)}")
+        if companions.has_old_psycopg2(folder):
+            notes = (*notes, "psycopg2 is too old for this Python: a current psycopg2-binary is installed in its place")
         plan = replace(plan, install=install, server=needed, notes=notes)
     return replace(plan, build=command)
 
@@ -354,6 +372,6 @@ def _notes(folder: Folder, match: Match | None, keys: tuple[str, ...]) -> tuple[
         notes.append(f"{', '.join(keys)} {has} of this project, unless a variable or a secret sets {them}")
     if folder.has("Dockerfile"):
         notes.append("the Dockerfile is not used: the project is built from its sources (language docker builds it)")
-    if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*managers.NPM_LOCKS):
+    if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*node.LOCKS):
         notes.append("the lock file of Bun is not read: npm installs what package.json lists")
     return tuple(notes)

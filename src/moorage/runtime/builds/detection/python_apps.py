@@ -18,7 +18,10 @@ UVICORN = f"--host {HOST} --port {PORT} --timeout-keep-alive {KEEP_ALIVE_S}"
 # One process, as with uvicorn, because apps scale by replicas. `WEB_CONCURRENCY` makes both start several.
 GUNICORN = f"--bind {HOST}:{PORT} --threads 8 --keep-alive {KEEP_ALIVE_S}"
 # Names of modules in the order of preference; then come the others, those of upper folders first.
-MODULES = ("wsgi", "asgi", "main", "app", "server", "api", "application", "__init__", "index", "run", "web")
+MODULES = (
+    *("wsgi", "asgi", "main", "app", "server", "api", "application", "startup", "autoapp", "__init__", "index", "run"),
+    "web",
+)
 SCRIPTS = (
     "main.py",
     "app.py",
@@ -256,6 +259,8 @@ def _is_entry(name: str) -> bool:
         "run",
         "server",
         "application",
+        "startup",
+        "autoapp",
         "manage",
         "index",
     )

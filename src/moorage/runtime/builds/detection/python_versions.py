@@ -17,7 +17,7 @@ _PIN = re.compile(r"(?:c?python-?)?(3\.\d{1,2})(?:\.[\w*.]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the files of a project say about its version of Python."""
+    """Version of Python in the files of a project."""
 
     pin: str = ""  # such as "3.12"
     exact: str = ""  # as it is written, such as "3.12.4"
@@ -29,13 +29,13 @@ class Wanted:
         return all(is_allowed(spec, version) for spec, _ in self.ranges)
 
     def describe(self) -> str:
-        """Return what is needed and which file says so, for a message."""
+        """Return the requirement and the file that states it, for a message."""
         said = [f"{self.pin} ({self.pin_file})"] if self.pin else []
         return " and ".join([*said, *(f"{spec} ({file})" for spec, file in self.ranges)])
 
 
 def find_wanted(folder: Folder) -> Wanted:
-    """Return what a project asks for; the first file with a version is the pin."""
+    """Return the requirement of a project; the first file with a version is the pin."""
     pin = exact = pin_file = ""
     ranges = [(spec, file) for spec, file in _ranges(folder) if _clauses(spec)]
     for text, file in _pins(folder):

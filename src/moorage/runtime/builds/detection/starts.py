@@ -14,6 +14,11 @@ _SERVERS = {
     **{name: name for name in ("gunicorn", "uvicorn", "daphne", "hypercorn", "granian", "streamlit", "chainlit")},
     "waitress-serve": "waitress",
 }
+# Programs of languages that are not supported: without them, the files decide between a refusal and a Dockerfile.
+_FOREIGN = re.compile(
+    r"(?:\w+=\S+\s+|exec\s+)*(?:\S*/)?(?:heroku-php-\w+|php|bundle|rails|puma|rackup|ruby|java|sbt|lein|mvnw?|gradlew?|mix|"
+    r"elixir|iex|dotnet)(?:\s|$)"
+)
 
 
 def chosen(folder: Folder, request: BuildRequest) -> str:
@@ -24,9 +29,13 @@ def chosen(folder: Folder, request: BuildRequest) -> str:
         return request.start_cmd.strip()
     if request.entry_point.strip():
         return _from_entry_point(folder, request.entry_point.strip(), request.language)
-    own = procfile_web(folder)
+    own = _without_foreign(procfile_web(folder))
     place, command = enters(procfile_web(Folder(folder.root, ""))) if folder.base and not own else ("", "")
     return command if place and place == folder.base else own
+
+
+def _without_foreign(command: str) -> str:
+    return "" if _FOREIGN.match(command) else command
 
 
 def enters(command: str) -> tuple[str, str]:

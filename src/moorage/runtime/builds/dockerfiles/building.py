@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from moorage.runtime.images.building import executor, threads
 from moorage.runtime.images.building.executor import ImageBuilder
 from moorage.runtime.images.building.ports import ImageRequest, Limits, Output, StepFailed, Workspace
 from moorage.runtime.images.dockerfile import ignore, stages
+from moorage.runtime.images.dockerfile import instructions as ins
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.dockerfile.ignore import Ignored
 from moorage.runtime.images.dockerfile.stages import Dockerfile
@@ -28,6 +30,7 @@ from moorage.settings import Settings
 
 IGNORE = ".dockerignore"
 DEFAULT = "Dockerfile"
+APT_CONFIG = "/opt/moorage/apt.conf"  # path inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class ImageSource:
     file: Dockerfile
     ignored: Ignored
     args: dict[str, str]
+
+    @property
+    def has_runs(self) -> bool:
+        return any(isinstance(each, ins.Run) for stage in self.file.stages for each in stage.instructions)
 
     def describe(self) -> list[str]:
         return [
@@ -106,6 +113,11 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def _apt_settings(*, has_one_id: bool) -> str:
+    """Return the settings of apt in RUN: no terminal, which sandboxes lack, and with one id no change of the user."""
+    return 'Dpkg::Use-Pty "0";\n' + ('APT::Sandbox::User "root";\n' if has_one_id else "")
+
+
 @dataclass(frozen=True, slots=True)
 class ImageBuild:
     """One build that holds a slot."""
@@ -145,7 +157,10 @@ class ImageBuild:
 
     async def _build(self, slot: int, scratch: Path, cache: caches.Cache | None) -> str:
         minutes = self.settings.build_minutes
-        authorities = toolchain.authorities(self.settings.extra_ca)
+        authorities = toolchain.installer_authorities(self.settings.extra_ca)
+        apt = scratch / "apt.conf"
+        apt.write_text(_apt_settings(has_one_id=os.geteuid() != 0))
+        apt.chmod(0o644)
         workspace = Workspace(
             scratch=scratch,
             mounts=cache.mounts if cache is not None else None,
@@ -156,9 +171,12 @@ class ImageBuild:
             env={
                 **toolchain.operator_environment(),
                 **(toolchain.trusting(toolchain.AUTHORITIES) if authorities else {}),
+                "APT_CONFIG": APT_CONFIG,
             },
-            binds={toolchain.AUTHORITIES: authorities} if authorities else {},
+            binds={APT_CONFIG: str(apt), **({toolchain.AUTHORITIES: authorities} if authorities else {})},
         )
+        if os.geteuid() != 0 and self.source.has_runs:
+            self.say("note: this platform does not run as root: a change of owners in RUN succeeds without effect")
         try:
             built = await self.builder.build(self._image_request(), self.source.file, self.source.ignored, workspace)
         except StepFailed as error:

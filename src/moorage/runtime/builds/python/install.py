@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.runtime.builds.detection import python_managers
 from moorage.runtime.builds.detection.python_managers import CONSTRAINTS, GENERATED, PythonManager
-from moorage.runtime.builds.detection.python_packages import companions
+from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import BuildFailed, Plan
@@ -36,6 +36,16 @@ _NEEDS_OLD_TOOLS = re.compile(
 # An override with a condition that is never met leaves a package out.
 _BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
 _NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
+# Installs the packages of modules that the code imports and that are not installed, one at a time: a module may be
+# optional, so that the failure of its package fails neither the build nor the other packages.
+_INSTALL_UNLISTED = """
+import importlib.util, subprocess, sys
+uv, *pairs = sys.argv[1:]
+modules = dict(each.split("=") for each in pairs)
+for package in sorted({package for name, package in modules.items() if importlib.util.find_spec(name) is None}):
+    print(f"{package} is installed as well: the code imports it, and no file lists it", flush=True)
+    subprocess.run([uv, "pip", "install", "--quiet", package])
+"""
 _SYNC = ("sync", "--frozen", "--no-dev", "--no-editable", "--inexact")
 
 
@@ -100,8 +110,10 @@ def _with_uv(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout)
         found.append(Step("pip install setuptools", usual, env, _OTHER_PYTHON, is_optional=True, is_quiet=True,
                           is_cached=True))  # fmt: skip
         found.append(Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True, retries=retries))
+        found += _unlisted(folder, layout, env)
     if server:
-        found.append(Step(f"pip install {plan.server}", [*pip, *server], env, _OTHER_PYTHON, is_cached=True))
+        bounded = [f"--constraint={layout.bin}/{COMPANIONS}"] if not dependencies and companions.bounds(folder) else []
+        found.append(Step(f"pip install {plan.server}", [*pip, *server, *bounded], env, _OTHER_PYTHON, is_cached=True))
     if manager.is_package:
         # The folder of an application need not be a package, though its pyproject.toml says so.
         label = "pip install ." if dependencies else manager.label
@@ -109,11 +121,20 @@ def _with_uv(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout)
     return found
 
 
+def _unlisted(folder: Folder, layout: Layout, env: dict[str, str]) -> list[Step]:
+    pairs = [f"{name}={package}" for name, package in imports.find_modules(folder).items()]
+    argv = [PYTHON, "-c", _INSTALL_UNLISTED, layout.uv, *pairs]
+    step = Step("pip install of imports", argv, env, _OTHER_PYTHON, is_optional=True, is_quiet=True, is_cached=True)
+    return [step] if pairs else []
+
+
 def _with_retries(
     install: list[str], label: str, folder: Folder, layout: Layout
 ) -> tuple[list[str], tuple[Retry, ...]]:
     """Return an installation with the versions that fit to the pinned ones, and its retries."""
     bounds, raised = companions.bounds(folder), companions.raised(folder)
+    if companions.has_old_psycopg2(folder):
+        install = [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"]
     bounded = [*install, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
     # Compiling takes minutes, and needs libraries that most machines lack.
     first = [*bounded, *([f"--requirement={layout.bin}/{WHEELS}"] if raised else [])]

@@ -1,7 +1,8 @@
 """Toolchains that the platform downloads on first use: uv, Go and versions of Python.
 
 Folders of this module are shared by all builds. Only the platform writes them: a file of a package registry must have
-the digest recorded here, uv checks those of Python, and no build can change them, because they are mounted read-only.
+the digest recorded here, uv or apt checks those of Python, and no build can change them, because they are mounted
+read-only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from moorage.core.kit import folders
 from moorage.runtime import packages
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.builds.python import debian
 from moorage.runtime.packages import Package, PackageFailed
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime, installed
@@ -93,7 +95,7 @@ def pythons(settings: Settings) -> dict[str, Runtime]:
 
 
 def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
-    """Download a version of Python with uv; raises BuildFailed."""
+    """Download a version of Python with uv, else with apt; raises BuildFailed."""
     own = settings.folder(FOLDER)
     uv = ensure(settings, UV, say) / "uv"
     with _locked(own):
@@ -106,12 +108,32 @@ def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
             # Into its final folder, because uv writes the path into its files.
             _run_uv([str(uv), "python", "install", "--no-config", "--no-bin", version], fresh, settings.extra_ca)
             _finish(own / PYTHONS)
+        except BuildFailed as error:
+            _fetch_from_debian(own, version, error, say)
         finally:
             folders.remove(fresh)
     found = pythons(settings).get(version)
     if found is None:
         raise BuildFailed(f"uv has no Python {version} for this machine")
     return found
+
+
+def _fetch_from_debian(own: Path, version: str, failure: BuildFailed, say: Say) -> None:
+    """Install a version that uv cannot download from packages of Debian; raises uv's failure where it has none."""
+    if version not in debian.RELEASES:
+        raise failure
+    say(f"uv cannot download Python {version} ({failure}): fetching it from Debian {debian.RELEASES[version]}")
+    scratch = own / f".new-{secrets.token_hex(8)}"
+    scratch.mkdir(mode=0o700)
+    try:
+        (own / PYTHONS).mkdir(exist_ok=True, mode=0o755)
+        debian.fetch(version, own / PYTHONS, scratch)
+        _finish(own / PYTHONS)
+    except BuildFailed as error:
+        say(f"Debian's Python {version} cannot be fetched: {error}")
+        raise failure from error
+    finally:
+        folders.remove(scratch)
 
 
 def _run_uv(argv: list[str], folder: Path, extra_ca: str) -> None:
@@ -166,7 +188,7 @@ def _fetch(package: Package, own: Path, target: Path, machine: str, extra_ca: st
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Serialise downloads of all processes, and remove what a killed one has left."""
+    """Serialise downloads of all processes, and remove the files of a killed one."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

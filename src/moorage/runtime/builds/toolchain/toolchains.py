@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moorage.runtime.builds.detection import go, python_versions
-from moorage.runtime.builds.detection.python_versions import Wanted
+from moorage.runtime.builds.detection.python_versions import Wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.python import debian
 from moorage.runtime.builds.toolchain import toolchain_downloads
 from moorage.runtime.builds.toolchain.toolchain_downloads import Say
 from moorage.runtime.workers.runtimes import Runtime
@@ -57,7 +59,33 @@ def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
             raise BuildFailed("there is no such version")
         return toolchain_downloads.fetch_python(settings, needed, say)
     except BuildFailed as error:
+        known |= _nearer(settings, wanted, known, needed, say)
         return _instead(wanted, known, needed, str(error), say)
+
+
+def find_newer(settings: Settings, folder: Folder, current: Toolchains, specifier: str, say: Say) -> Toolchains | None:
+    """Return the toolchains with a newer Python, which a dependency needs and the project allows; None without one."""
+    wanted, known = python_versions.find_wanted(folder), toolchain_downloads.pythons(settings)
+    used = next((version for version, runtime in known.items() if runtime == current.python), "")
+    if not used or wanted.pin == used:
+        return None
+    for version in FETCHED:
+        if _minor(version) > _minor(used) and is_allowed(specifier, version) and wanted.allows(version):
+            with contextlib.suppress(BuildFailed):
+                python = known.get(version) or toolchain_downloads.fetch_python(settings, version, say)
+                say(f"a dependency needs Python {specifier}: {version} is used")
+                return replace(current, python=python)
+    return None
+
+
+def _nearer(settings: Settings, wanted: Wanted, known: dict[str, Runtime], needed: str, say: Say) -> dict[str, Runtime]:
+    """Return a version from Debian for a project that needs a newer one than the machine has; {} without one."""
+    newest = max(map(_minor, known))
+    for version in debian.RELEASES:
+        if needed in FETCHED and _minor(needed) > newest and version not in known and wanted.allows(version):
+            with contextlib.suppress(BuildFailed):
+                return {version: toolchain_downloads.fetch_python(settings, version, say)}
+    return {}
 
 
 def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, say: Say) -> Runtime:
@@ -66,7 +94,8 @@ def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, s
     allowed = [version for version in known if wanted.allows(version)]
     is_release = needed in FETCHED or 0 < _minor(needed or "3.0") < OLDEST_FETCHED
     if allowed and is_release:
-        nearest = min(allowed, key=lambda version: abs(_minor(version) - _minor(needed)))
+        # Of two versions at the same distance, the newer one has all that the project may use.
+        nearest = min(allowed, key=lambda version: (abs(_minor(version) - _minor(needed)), -_minor(version)))
         say(
             f"warning: this project needs Python {needed} ({wanted.pin_file}), this machine has {machine}: {nearest} "
             f"is used; install python{needed} on this machine (as /usr/local/bin/python{needed}) to get it"

@@ -17,6 +17,7 @@ from moorage.runtime.workers.runtimes import Runtime, installed, resolve
 
 BIN = "/opt/moorage/bin"
 _PACKAGES = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE}
+_COVERED = ("/tmp/", "/work/", "/cache/")  # noqa: S108  # folders of sandboxes, with other files than the machine's
 # A virtual environment or the app may have programs of these names, which come first in PATH.
 _PYTHONS = ("python", "python3")
 
@@ -39,7 +40,14 @@ class Tools:
 
     @property
     def python(self) -> str:
-        return str(self.python_runtime.executable)
+        executable = self.python_runtime.executable
+        return f"{self._moved}/bin/{executable.name}" if self._moved else str(executable)
+
+    @property
+    def _moved(self) -> str:
+        """Where a sandbox has a Python whose own folder it covers; "" for the path outside."""
+        is_covered = self.is_sandboxed and str(self.python_runtime.executable).startswith(_COVERED)
+        return f"/opt/{self.python_runtime.name.replace(':', '-')}" if is_covered else ""
 
     @property
     def node_headers(self) -> dict[str, str]:
@@ -55,6 +63,7 @@ class Tools:
     def binds(self, folder: Path) -> dict[str, str]:
         """Return the mounts for runtimes and programs: path inside -> path outside."""
         binds = zygotes.binds({each.name: each for each in (self.node_runtime, self.python_runtime)})
+        binds |= {self._moved: str(self.python_runtime.executable.parents[1])} if self._moved else {}
         return binds | {toolchain.NPM: str(toolchain.npm_folder(self.node_runtime)), BIN: str(folder)}
 
     def write(self, folder: Path) -> None:

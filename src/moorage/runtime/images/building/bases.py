@@ -49,6 +49,7 @@ class Bases:
         self._say = say
         self._known: dict[str, Base] = {}
         self._roots: dict[str, Path] = {}
+        self._stored: dict[str, list[Layer]] = {}
 
     async def resolve(self, name: str) -> Base:
         """Return an image by its reference; raises PullFailed."""
@@ -80,6 +81,11 @@ class Bases:
 
     async def store(self, base: Base) -> list[Layer]:
         """Return the layers of an image; layers that the organization has not stored yet are downloaded."""
+        if base.digest not in self._stored:
+            self._stored[base.digest] = await self._store(base)
+        return self._stored[base.digest]
+
+    async def _store(self, base: Base) -> list[Layer]:
         known = _diff_ids(base)
         found: list[Layer] = []
         for number, layer in enumerate(base.manifest.layers):

@@ -130,6 +130,7 @@ class _Build:
         self._used_args: set[str] = set()
 
     async def run(self) -> BuiltImage:
+        await self._store_base(self._file.target)
         state = await self._built(self._file.target)
         base_layers = await self._at(state.stage.line, self._bases.store(state.base)) if state.base else []
         layers = finishing.layers_of(base_layers, state.own)
@@ -137,6 +138,14 @@ class _Build:
         for name in sorted(set(self.request.args) - self._used_args - PROXIES):
             self.workspace.say(f"note: the build argument {name} is not declared by any ARG that was executed")
         return BuiltImage(digest, layers, sum(layer.size for layer in layers), self._cached_steps, self._steps)
+
+    async def _store_base(self, stage: Stage) -> None:
+        """Store the layers of the target's base image before they are unpacked, so that they are downloaded once."""
+        while stage.base_stage is not None:
+            stage = stage.base_stage
+        if stage.base.lower() != stages.SCRATCH:
+            base: Base = await self._at(stage.line, self._bases.resolve(stage.base))
+            await self._at(stage.line, self._bases.store(base))
 
     async def _at(self, line: int, work: Awaitable[T]) -> T:
         """Wait for work on images, and add the line to its errors."""

@@ -65,6 +65,7 @@ class Workspace:
     output: Output
     env: Mapping[str, str] = field(default_factory=dict)  # of RUN, in no image: the operator's package index and proxy
     binds: Mapping[str, str] = field(default_factory=dict)  # of RUN, read-only: path inside -> path outside
+    maps_ids: bool = True  # see ImageRoot
 
 
 @dataclass(frozen=True, slots=True)

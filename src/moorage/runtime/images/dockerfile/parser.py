@@ -55,7 +55,7 @@ def parse_line(line: Line, escape: str) -> ins.Instruction:
 
 
 class _Source:
-    """One line, and what parsers of instructions need of it."""
+    """One line, with its number and flags for the parsers of instructions."""
 
     def __init__(self, line: Line, escape: str) -> None:
         self.line = line

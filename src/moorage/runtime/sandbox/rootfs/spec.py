@@ -36,6 +36,7 @@ class ImageRoot:
     user: str = ""  # USER of the image: "name", "id", "name:group" or "id:id"; "" for root
     hostname: str = "app"
     hosts: dict[str, str] = field(default_factory=dict)  # additional lines of /etc/hosts: name -> address
+    maps_ids: bool = True  # as root: False to use copies with other owners, as kernels without id-mapped mounts need
 
 
 CHANGES = "files"  # in `ImageRoot.upper`: the changed files, with whiteouts as overlay mounts have them

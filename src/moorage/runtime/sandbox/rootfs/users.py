@@ -33,6 +33,7 @@ class Identity:
     groups: tuple[int, ...] = ()
     home: str = "/"
     namespace: int | None = None  # user namespace with a range of ids; None to make one with a single id
+    first_id: int = 0  # of the range, on the machine
 
 
 def process_extents(first: int) -> list[Extent]:

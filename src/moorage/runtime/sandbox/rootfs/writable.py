@@ -3,7 +3,8 @@
 The root is an overlay mount of the image's folders and a folder of changes. Two small folders of the sandbox are layers
 too: the top one has the mount points of /dev, /proc and files of /etc, the lowest one folders that the image may
 lack. So nothing of the sandbox itself becomes part of the changes. As root, id-mapped mounts show the ids of the image
-as ids of the workload's range; the kernel can do this below an overlay mount since Linux 5.19.
+as ids of the workload's range; the kernel can do this below an overlay mount since Linux 5.19. Older kernels, and file
+systems without id-mapped mounts, get copies of the image's folders whose owners are ids of the range (`copies`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from pathlib import Path
 from moorage.runtime.sandbox import root
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
-from moorage.runtime.sandbox.rootfs import accounts, users
+from moorage.runtime.sandbox.rootfs import accounts, copies, users
 from moorage.runtime.sandbox.rootfs.spec import CHANGES, IDS, OVERLAY_WORK, ImageRoot
 from moorage.runtime.sandbox.rootfs.users import Identity
 
 STAGING_MB = 16
+_MAX_STAGED_BYTES = 2**20  # of a file that is copied for its owner, such as a secret
 SHM_MB = 64
 _FLAGS = sys_.MS_NOSUID | sys_.MS_NODEV
 _ATTRIBUTES = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
 _PROC_FLAGS = _FLAGS | sys_.MS_NOEXEC
 _OPTIONS = "index=off,metacopy=off,redirect_dir=nofollow"
 _PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_CANNOT_MAP = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # id-mapped mounts, or an overlay of them
 _IN_ROOT = sys_.RESOLVE_IN_ROOT | sys_.RESOLVE_NO_MAGICLINKS
 
 
@@ -87,6 +90,8 @@ class _Builder:
         self._is_root = is_root
         self._process_users: int | None = None
         self._disk_users: int | None = None
+        self._staged = 0
+        self._copies_ids = is_root and not image.maps_ids
         self.first_id = image.first_id if is_root else 0
         self.merged = tree / "merged"
         if is_root and image.first_id < IDS:
@@ -110,7 +115,8 @@ class _Builder:
         self._mount_overlay(folders)
         tree = os.open(self.merged, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            identity = replace(accounts.resolve(tree, self._image.user), namespace=self._process_users)
+            user = accounts.resolve(tree, self._image.user)
+            identity = replace(user, namespace=self._process_users, first_id=self.first_id)
             self._provide(tree)
             for inside, outside in folders.read_only.items():
                 self._bind(tree, inside, outside, identity, is_writable=False)
@@ -130,12 +136,24 @@ class _Builder:
 
     def _mount_overlay(self, folders: HostFolders) -> None:
         self._make("merged")
-        names = [self._top_layer().name]
-        for number, lower in reversed(list(enumerate(self._image.lowers))):
-            names.append(self._place(lower, f"l{number}"))
-        names.append(self._lowest_layer(folders).name)
-        self._place_upper()
-        layers = f"lowerdir={':'.join(names)},upperdir=upper/{CHANGES},workdir=upper/{OVERLAY_WORK}"
+        top, lowest = self._top_layer().name, self._lowest_layer(folders).name
+        try:
+            self._try_overlay(top, lowest, "c" if self._copies_ids else "l")
+        except OSError as error:
+            if self._copies_ids or not self._is_root or error.errno not in _CANNOT_MAP:
+                raise
+            self._copies_ids = True
+            self._try_overlay(top, lowest, "c")
+
+    def _try_overlay(self, top: str, lowest: str, prefix: str) -> None:
+        """Mount the overlay of the image's folders, which are placed at names with a prefix."""
+        lowers = [
+            self._place(copies.ensure(lower, self.first_id) if self._copies_ids else lower, f"{prefix}{number}")
+            for number, lower in enumerate(self._image.lowers)
+        ]
+        upper = self._place_upper(f"{prefix}-upper")
+        names = ":".join((top, *reversed(lowers), lowest))
+        layers = f"lowerdir={names},upperdir={upper}/{CHANGES},workdir={upper}/{OVERLAY_WORK}"
         # Paths relative to the staging folder are short and have no characters that the options would need escaped.
         before = os.getcwd()
         os.chdir(self._tree)
@@ -184,23 +202,25 @@ class _Builder:
                 os.chown(path, self.first_id, self.first_id)
         return lowest
 
-    def _place_upper(self) -> None:
+    def _place_upper(self, name: str) -> str:
         image = self._image
         if image.upper:
-            for name in (CHANGES, OVERLAY_WORK):
-                Path(image.upper, name).mkdir(mode=0o755, exist_ok=True)
-            self._place(image.upper, "upper")
-            return
-        upper = self._make("upper")
+            for folder in (CHANGES, OVERLAY_WORK):
+                Path(image.upper, folder).mkdir(mode=0o755, exist_ok=True)
+                if self._copies_ids:
+                    copies.move_owners(f"{image.upper}/{folder}", self.first_id)
+            return self._place(image.upper, name)
+        upper = self._make(name)
         sys_.mount("tmpfs", str(upper), "tmpfs", _FLAGS, f"mode=755,size={image.size_mb}m")
-        for name in (CHANGES, OVERLAY_WORK):
-            (upper / name).mkdir(mode=0o755)
-            os.chown(upper / name, self.first_id, self.first_id)
+        for folder in (CHANGES, OVERLAY_WORK):
+            (upper / folder).mkdir(mode=0o755)
+            os.chown(upper / folder, self.first_id, self.first_id)
+        return name
 
     def _place(self, outside: str, name: str) -> str:
         """Mount a folder of image files with the ids of the workload; return the name."""
         self._make(name)
-        clone = self._clone(outside, self._disk_users)
+        clone = self._clone(outside, None if self._copies_ids else self._disk_users)
         try:
             sys_.move_mount(clone, "", sys_.AT_FDCWD, str(self._tree / name), sys_.MOVE_MOUNT_F_EMPTY_PATH)
         finally:
@@ -254,6 +274,8 @@ class _Builder:
             sys_.umount2(str(mounted), sys_.MNT_DETACH)
 
     def _bind(self, tree: int, inside: str, outside: str, identity: Identity, *, is_writable: bool) -> None:
+        if self._copies_ids:
+            outside = self._with_owners(outside, identity, is_writable=is_writable)
         with self._owner_namespace(outside, identity) as namespace:
             clone = self._clone(outside, namespace, is_writable=is_writable)
         try:
@@ -265,6 +287,9 @@ class _Builder:
     def _owner_namespace(self, outside: str, identity: Identity) -> Iterator[int | None]:
         """Yield the map of a host folder: ids of the image, or its owner as the program's user."""
         status = os.stat(outside)
+        if self._copies_ids:
+            yield None
+            return
         if not self._is_root or max(status.st_uid, status.st_gid) < IDS:
             yield self._disk_users
             return
@@ -272,6 +297,25 @@ class _Builder:
         gids = users.owner_extents(self.first_id, status.st_gid, identity.gid)
         with users.user_namespace(uids, gids, str(self._tree / "merged/proc")) as namespace:
             yield namespace
+
+    def _with_owners(self, outside: str, identity: Identity, *, is_writable: bool) -> str:
+        """Return a host folder or file with owners of the range: the same, or a copy of a file in the staging folder.
+
+        Read-only folders of the platform stay as they are: their modes let every user read them.
+        """
+        status = os.stat(outside)
+        if stat.S_ISDIR(status.st_mode):
+            if is_writable or max(status.st_uid, status.st_gid) >= IDS:
+                copies.move_owners(outside, self.first_id, (identity.uid, identity.gid))
+            return outside
+        if status.st_size > _MAX_STAGED_BYTES:
+            return outside
+        self._staged += 1
+        target = self._tree / f"staged-{self._staged}"
+        target.write_bytes(Path(outside).read_bytes())
+        os.chown(target, *(self.first_id + number % IDS for number in (status.st_uid, status.st_gid)))
+        target.chmod(stat.S_IMODE(status.st_mode))
+        return str(target)
 
     def _attach(self, tree: int, inside: str, clone: int) -> None:
         """Mount a detached mount on a path below the root, whose links stay inside."""

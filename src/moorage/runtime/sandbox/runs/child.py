@@ -80,14 +80,15 @@ def _enter_sandbox(
     sys_.set_pdeathsig(signal.SIGKILL)
     identity = _mount(job, tree, clones)
     sockets = network.make_resolver_sockets() if job.network else ()
-    inside.take_streams(pipes.out, pipes.error)
+    uid = job.uid if is_root else None
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid))
     has_single_id = identity is not None and identity.namespace is None
     inside.seal(
         pipes.network,
         b"n",
         sockets,
         limits=_limits(job, bounds),
-        uid=job.uid if is_root else None,
+        uid=uid,
         program=seccomp.build(notify=job.network, is_counted=is_counted, pretends_owners=has_single_id),
         identity=identity,
     )

@@ -28,6 +28,7 @@ from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
+from moorage.runtime.sandbox.rootfs import copies
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.sandbox.runs import child as run_child
 from moorage.runtime.sandbox.runs.job import (
@@ -180,6 +181,8 @@ def _run_in_tree(job: Job, out: OutputWriter, lifeline: int | None) -> ProgramEx
     with contextlib.ExitStack() as stack:
         tree = Path(tempfile.mkdtemp(prefix=f"{run_groups.TREE}{os.getpid()}-"))
         stack.callback(_remove_tree, tree)
+        if job.root is not None and job.root.upper:
+            stack.callback(copies.restore_changes, job.root.upper)
         return _supervise(job, tree, out, lifeline, stack)
 
 

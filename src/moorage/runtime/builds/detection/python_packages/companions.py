@@ -1,7 +1,8 @@
-"""Versions of Python packages that fit to the old ones that a project pins, and to its version of Python.
+"""Versions of Python packages that fit to the old ones that a project pins, to its code, and to its version of Python.
 
 A tutorial that pins `Flask==1.1.2` alone gets the newest Werkzeug, with which that Flask cannot be imported; one that
-pins `pillow==8.3.2` would have to compile it.
+names no version of FastAPI calls functions that the newest Starlette does not have; one that pins `pillow==8.3.2` would
+have to compile it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,28 @@ TABLE = (
     Companion("gradio", (5,), ("huggingface-hub<1", "pydantic<2.11")),
     Companion("passlib", (2,), ("bcrypt<4.1",)),
 )
+
+
+class OldCode(NamedTuple):
+    pattern: str  # in a Python file: a call or import that newer versions do not have
+    bounds: tuple[str, ...]
+
+
+OLD_CODE = (
+    OldCode(r"\.TemplateResponse\(\s*(?:name\s*=\s*)?[fr]?['\"]", ("starlette<1",)),
+    OldCode(r"\bStarlette\([^)]{0,500}\bon_(?:startup|shutdown)\s*=", ("starlette<1",)),
+    OldCode(r"\.before_first_request\b|^from flask\.json import [^\n]*\bJSONEncoder\b", ("flask<2.3", "werkzeug<3")),
+    OldCode(r"^from flask import [^\n]*\b(?:Markup|escape)\b", ("flask<3", "werkzeug<3")),
+    OldCode(r"^from werkzeug\.urls import [^\n]*\burl_\w+", ("werkzeug<3", "flask<3")),
+    OldCode(r"^from pydantic import [^\n]*\bBaseSettings\b", ("pydantic<2",)),
+    OldCode(r"\bengine\.execute\(", ("sqlalchemy<2",)),
+    OldCode(r"\bnp\.(?:float|int|object)\b(?!_)", ("numpy<1.24",)),
+    OldCode(
+        r"^from django\.conf\.urls import [^\n]*\burl\b|^from django\.utils\.\w+ import [^\n]*\b(?:"
+        r"ugettext\w*|force_text|smart_text|is_safe_url)\b",
+        ("django<4",),
+    ),
+)
 _NAME = r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
 _PIN = re.compile(rf"{_NAME}(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 _EXACT = re.compile(rf"{_NAME}==\s*(\d+(?:\.\d+)*)")
@@ -46,22 +69,49 @@ COMPILED = {
     **dict.fromkeys(("pillow", "lxml", "shapely", "reportlab", "ujson", "multidict"), 2),
     **dict.fromkeys(("greenlet", "pyarrow", "cryptography"), 99),
 }
+_LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
 
 
 def bounds(folder: Folder) -> tuple[str, ...]:
-    """Return requirements on packages that the project does not list, for the versions that it pins."""
+    """Return requirements on packages that the project does not limit, for the versions that it pins and its code."""
     pins: dict[str, tuple[int, ...]] = {
         name: version for name, version in _LAST.items() if name in folder.python_packages
     }
     for match in filter(None, map(_PIN.match, folder.dependency_lines)):
-        pins[re.sub("[-_.]+", "-", match[1]).lower()] = tuple(map(int, match[2].split(".")))
+        pins[_normal(match[1])] = tuple(map(int, match[2].split(".")))
     found: dict[str, str] = {}
     for package, below, needed in TABLE:
         if package in pins and pins[package] < below:
             for bound in needed:
                 found.setdefault(bound.partition("<")[0], bound)
-    return tuple(bound for name, bound in sorted(found.items()) if name not in folder.python_packages)
+    own = tuple(bound for name, bound in sorted(found.items()) if name not in folder.python_packages)
+    return (*own, *(bound for bound in _of_old_code(folder) if bound.partition("<")[0] not in found))
+
+
+def _of_old_code(folder: Folder) -> list[str]:
+    """Return the upper bounds that the code needs, of packages that the project does not limit."""
+    limited = {_normal(match[1]) for match in filter(None, map(_LIMITED.match, folder.dependency_lines))}
+    found: dict[str, str] = {}
+    for pattern, needed in OLD_CODE:
+        search = re.compile(pattern, re.MULTILINE).search
+        # A project that limits one of them has chosen the others too.
+        if not limited.isdisjoint(bound.partition("<")[0] for bound in needed):
+            continue
+        if any(search(text) for text in folder.python_files.values()):
+            for bound in needed:
+                found.setdefault(bound.partition("<")[0], bound)
+    return [bound for _, bound in sorted(found.items())]
+
+
+def _normal(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def has_old_psycopg2(folder: Folder) -> bool:
+    """Return whether the project pins a psycopg2 that compiles and cannot be imported with Python 3.11 and newer."""
+    is_hashed = any("--hash" in line for line in folder.dependency_lines)
+    return not is_hashed and _pins(folder, _EXACT).get("psycopg2", (99,)) < (2, 9, 5)
 
 
 def raised(folder: Folder) -> tuple[str, ...]:
@@ -77,4 +127,4 @@ def raised(folder: Folder) -> tuple[str, ...]:
 
 def _pins(folder: Folder, pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:
     matches = filter(None, map(pattern.match, folder.dependency_lines))
-    return {re.sub("[-_.]+", "-", match[1]).lower(): tuple(map(int, match[2].split("."))) for match in matches}
+    return {_normal(match[1]): tuple(map(int, match[2].split("."))) for match in matches}

@@ -5,12 +5,13 @@ To add a framework, add a row to one of the modules, and a case for it to tests/
 
 from __future__ import annotations
 
-from moorage.runtime.builds.detection.table import node, other, python, sites
+from moorage.runtime.builds.detection.table import node, nx, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
 
 ROWS: tuple[Row, ...] = (
     *other.REFUSED_FIRST,
     *python.DJANGO,
+    *nx.ROWS,  # package.json of a workspace lists the frameworks of all its apps
     *node.FULL_STACK,
     *node.GENERATORS,
     *sites.ROWS[:2],  # Hugo sites have a package.json for their styles

@@ -16,8 +16,6 @@ from moorage.runtime.builds.detection.table.node_starts import (
     has_start_script,
     listens,
     missing_tools,
-    nx_output,
-    nx_start,
     script_or,
     server_build,
     server_files,
@@ -154,6 +152,12 @@ def _next_export(folder: Folder) -> str:
     return "" if is_done else "next export"
 
 
+def _nuxt_webpack(folder: Folder) -> str:
+    """Return the webpack of Nuxt 2 without a lock: npm installs webpack 5 for the peer dependencies of its plugins."""
+    is_free = not folder.has(*LOCKS) and "webpack" not in folder.node_packages
+    return "webpack@4" if _major(folder, "nuxt") == 2 and is_free else ""
+
+
 def _docusaurus_webpack(folder: Folder) -> str:
     """Return the webpack for a Docusaurus without a lock whose progress bar newer versions refuse: up to 3.9."""
     version = re.match(r"[^0-9]*(\d{1,4})(?:\.(\d{1,4}))?", folder.node_packages.get("@docusaurus/core", ""))
@@ -197,10 +201,10 @@ FULL_STACK = (
     app("Next.js", NEXT, script_or("next start"), build="next build"),
     site("Nuxt (static)", NUXT & (GENERATES | _NUXT_STATIC),
          lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public", scripts=("generate", "build"),
-         build="nuxt generate"),
+         build="nuxt generate", server=_nuxt_webpack),
     site("Nuxt (static)", NUXT, lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public",
-         scripts=("generate",), build="nuxt generate", is_asked=True),
-    app("Nuxt 2", NUXT & NUXT_2, script_or("nuxt start"), build="nuxt build"),
+         scripts=("generate",), build="nuxt generate", server=_nuxt_webpack, is_asked=True),
+    app("Nuxt 2", NUXT & NUXT_2, script_or("nuxt start"), build="nuxt build", server=_nuxt_webpack),
     app("Nuxt", NUXT, script_or(NITRO), build="nuxt build"),
     site("SvelteKit (static)", KIT & npm("@sveltejs/adapter-static"),
          _configured("build", r"pages\s*:\s*['\"`]([\w./-]+)", *configs("svelte")), build="vite build"),
@@ -284,8 +288,6 @@ _PRODUCTION = ("start:prod", "start:production", "start")
 SERVERS = (
     app("NestJS", npm("@nestjs/core"), script_or("node dist/main.js", *_PRODUCTION),
         build=lambda folder: "nest build" if "@nestjs/cli" in folder.node_packages else "tsc"),
-    app("Nx", npm("nx") & file("nx.json") & Sign("`project.json` of an app for Node.js", nx_output), nx_start,
-        build="nx build"),
     app("AdonisJS", npm("@adonisjs/core"),
         lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
         build="node ace build", after=_adonis_variables, keys=("APP_KEY",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable
@@ -137,26 +136,6 @@ def has_server(folder: Folder) -> str | None:
     if isinstance(dependencies, dict) and not SERVERS.isdisjoint(dependencies):
         return f"{package} in package.json"
     return listens(folder)
-
-
-def nx_output(folder: Folder) -> str | None:
-    """Return the output folder of a standalone Nx app for Node.js, or None."""
-    try:
-        build = json.loads(folder.find_text("project.json") or "{}")["targets"]["build"]
-        executor, options = build["executor"], build["options"]
-        is_node = options.get("platform") == "node" or options.get("target") == "node"
-        path = options["outputPath"].strip("/").removeprefix("./")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    is_known = re.fullmatch(
-        r"@(?:nx|nrwl)/(?:esbuild:esbuild|webpack:webpack|node:build|js:tsc|node:webpack)", executor
-    )
-    return path if is_known and (is_node or ":webpack" not in executor) and ".." not in path else None
-
-
-def nx_start(folder: Folder) -> str:
-    output = nx_output(folder)
-    return f"node {shlex.quote(output)}/main.js" if output else ""
 
 
 def server_build(folder: Folder) -> str:

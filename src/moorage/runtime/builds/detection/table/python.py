@@ -35,8 +35,10 @@ def _runs(command: str, *imports: str, names: tuple[str, ...] = python_apps.SCRI
 
 
 def _dash(folder: Folder) -> str:
-    """Serve the Flask app of a Dash app where the code names it."""
+    """Serve the Flask app of a Dash app where the code names it; "" where a Flask app has Dash as one of its parts."""
     name = find_script(folder, "dash")
+    if "/" in name and "flask" in folder.python_packages and python_apps.flask(folder):
+        return ""
     text = folder.find_text(name) or ""
     if "/" not in name and (match := re.search(r"^(\w+)\s*=\s*\w+\.server\b", text, re.MULTILINE)):
         return f"gunicorn {name.removesuffix('.py')}:{match[1]} {python_apps.GUNICORN}"

@@ -59,7 +59,7 @@ class Row:
     after: Value = ""  # command after the build, whichever script that is
     keys: tuple[str, ...] = ()  # variables with random values that the framework does not start without
     note: Value = ""  # sentence for the log
-    refusal: Value = ""  # the project cannot be deployed: what is missing, and what to do instead
+    refusal: Value = ""  # the project cannot be deployed: the missing part, and an alternative
     is_asked: bool = False  # considered only where the user chose the kind
 
     def text(self, field: Value, folder: Folder) -> str:

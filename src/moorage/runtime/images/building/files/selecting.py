@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -142,15 +141,18 @@ def _walk(source: Source, node: Node, name: str, excluded: Ignored) -> Iterator[
     while pending:
         here = pending.pop()
         count += 1
-        if count > MAX_FILES:
-            raise TreeError(f"{node.name} in {source.label} has more than {MAX_FILES:,} files")
         below = here.parts[depth:]
         is_left_out = _left_out(source.ignored, here.parts) or _left_out(excluded, below)
         if not is_left_out or here is node:
             yield Selected(here, below, source)
         may_have_kept = source.ignored.has_exceptions or excluded.has_exceptions
         if here.is_folder and (here is node or not is_left_out or may_have_kept):
-            pending += reversed(list(source.tree.children(here)))
+            children: list[Node] = []
+            for child in source.tree.children(here):
+                children.append(child)
+                if count + len(pending) + len(children) > MAX_FILES:  # before all of a large folder are in memory
+                    raise TreeError(f"{node.name} in {source.label} has more than {MAX_FILES:,} files")
+            pending += reversed(children)
 
 
 def _left_out(rules: Ignored, parts: Sequence[str]) -> bool:
@@ -187,7 +189,3 @@ class Hashes:
             with open(node.path, "rb") as file:
                 self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
         return self._known[key]
-
-
-def is_special(node: Node) -> bool:
-    return not (node.is_folder or node.is_file or node.is_link or stat.S_ISFIFO(node.status.st_mode))

@@ -28,7 +28,7 @@ OpenSource = Callable[[], Awaitable[Source]]
 
 
 class CopyHost(Protocol):
-    """What a build offers to its COPY instructions."""
+    """Parts of a build that its COPY instructions use."""
 
     hashes: Hashes
     workspace: Workspace

@@ -35,7 +35,7 @@ TITLE_CHARS = 80
 
 
 class RunHost(Protocol):
-    """What a build offers to its RUN instructions."""
+    """Parts of a build that its RUN instructions use."""
 
     hashes: Hashes
     workspace: Workspace
@@ -151,6 +151,7 @@ class RunStep:
                 first_id=self._build.workspace.first_id,
                 user=config.user,
                 hostname="build",
+                maps_ids=self._build.workspace.maps_ids,
             ),
         )
 

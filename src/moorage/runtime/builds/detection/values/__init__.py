@@ -1,0 +1,1 @@
+"""Values that a repository keeps out of its files."""
