@@ -1,0 +1,30 @@
+"""Makes the engine of a cluster. Only its import loads the client of Kubernetes."""
+
+from __future__ import annotations
+
+from moorage.runtime.engines.kubernetes.client import Cluster
+from moorage.runtime.engines.kubernetes.commands import KubernetesCommands
+from moorage.runtime.engines.kubernetes.following import OpenLog
+from moorage.runtime.engines.kubernetes.manifests import Manifest
+from moorage.runtime.engines.kubernetes.metrics import KubernetesMetrics
+from moorage.runtime.engines.kubernetes.options import Options
+from moorage.runtime.engines.kubernetes.replicas import KubernetesReplicas
+from moorage.runtime.engines.kubernetes.volumes import KubernetesVolumes
+from moorage.runtime.engines.ports import Engine, Logs
+
+
+def make_engine(cluster: Cluster, options: Options, logs: Logs, open_log: OpenLog) -> Engine:
+    """Return all ports. The engine closes the client, and copies the output of pods into `logs`."""
+    replicas = KubernetesReplicas(cluster, options, logs, open_log)
+
+    async def used_bytes(claim: Manifest) -> int:
+        pod = replicas.pod_with_claim(claim["metadata"]["namespace"], claim["metadata"]["name"])
+        return (await replicas.summaries.of(pod)).disk_bytes if pod else 0
+
+    return Engine(
+        workloads=replicas,
+        logs=logs,
+        metrics=KubernetesMetrics(replicas.summaries, replicas.pod_of),
+        volumes=KubernetesVolumes(cluster, replicas.objects, options, used_bytes),
+        commands=KubernetesCommands(cluster, replicas.objects, replicas.pod_with_claim),
+    )

@@ -1,0 +1,93 @@
+"""Writes of the engine: namespaces, and the objects of one workload."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+
+from moorage.runtime.engines.kubernetes import manifests, names, tenancy
+from moorage.runtime.engines.kubernetes.client import Cluster
+from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
+from moorage.runtime.engines.kubernetes.options import Options
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, RunSpec
+
+MANAGED = f"{names.MANAGED_BY}={names.MANAGER}"
+
+
+class Objects:
+    """Creates and deletes objects. Each call is safe to repeat, and none happens while the platform is idle."""
+
+    def __init__(self, cluster: Cluster, options: Options) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._organizations: set[int] = set()  # whose namespaces this process has applied
+
+    def namespace_of(self, org_id: int) -> str:
+        return names.namespace_of(self._options.prefix, org_id)
+
+    async def ensure_organization(self, org_id: int) -> str:
+        """Apply the namespace of an organization with its limits and policies; return its name."""
+        namespace, options = self.namespace_of(org_id), self._options
+        if org_id not in self._organizations:
+            for manifest in tenancy.organization(org_id, namespace, options.namespace, options.limits, options.rules):
+                await self._cluster.apply(manifest)
+            self._organizations.add(org_id)
+        return namespace
+
+    async def place(self, spec: ReplicaSpec) -> Placement:
+        """Return where a workload goes; raises CannotStart if its volume does not exist."""
+        namespace = await self.ensure_organization(manifests.pod_files(spec).org_id)
+        claim = None
+        if spec.volume:
+            found = await self.find_claims(spec.volume, namespace)
+            if not found:
+                raise CannotStart(f"it cannot be started: its volume {spec.volume} does not exist")
+            claim = found[0]["metadata"]["name"]
+        options = self._options
+        return Placement(namespace=namespace, claim=claim, pull_secret=options.pull_secret, drain_s=options.drain_s)
+
+    async def find_claims(self, volume: str, namespace: str = "") -> list[Manifest]:
+        selector = f"{MANAGED},{names.VOLUME}={volume},!{names.TRASH}"
+        items, _ = await self._cluster.list_all("PersistentVolumeClaim", selector, namespace)
+        return items
+
+    async def apply(self, spec: ReplicaSpec) -> Manifest:
+        """Apply the objects of a workload; return its Deployment or Job, which owns the others."""
+        place = await self.place(spec)
+        secret = manifests.secret(spec, place)
+        await self._cluster.apply(secret)
+        make = manifests.job(spec, place) if isinstance(spec, RunSpec) else manifests.deployment(spec, place)
+        owner = await self._cluster.apply(make)
+        policies = (tenancy.workload_egress(spec, place.namespace), tenancy.workload_ingress(spec, place.namespace))
+        for item in (secret, *(policy for policy in policies if policy is not None)):
+            await self._cluster.apply(owned(item, owner))
+        return owner
+
+    async def delete(self, owner: Manifest, pods: list[Manifest], grace_s: int) -> None:
+        """Begin to delete a workload: its pods get this time to end, and all else goes with the owner."""
+        meta = owner["metadata"]
+        await self._cluster.delete(owner["kind"], meta["name"], meta["namespace"], propagation="Foreground")
+        for pod in pods:
+            await self._cluster.delete("Pod", pod["metadata"]["name"], meta["namespace"], grace_s=grace_s)
+
+    async def hidden_values(self, key: str, namespace: str) -> list[str]:
+        """Return the values that the log of a workload masks."""
+        items, _ = await self._cluster.list_all("Secret", f"{MANAGED},{names.KEY}={key}", namespace)
+        return [
+            value
+            for item in items
+            if names.HIDDEN in item.get("data", {})
+            for value in json.loads(b64decode(item["data"][names.HIDDEN]))
+        ]
+
+    async def delete_unowned_secrets(self) -> None:
+        """Delete Secrets whose workload was never created, because the platform ended in between."""
+        items, _ = await self._cluster.list_all("Secret", f"{MANAGED},{names.KEY}")
+        for item in items:
+            if not item["metadata"].get("ownerReferences"):
+                await self._cluster.delete("Secret", item["metadata"]["name"], item["metadata"]["namespace"])
+
+
+def owned(item: Manifest, owner: Manifest) -> Manifest:
+    """Return a manifest with an owner, with which Kubernetes deletes it."""
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": [manifests.owner_reference(owner)]}}

@@ -1,0 +1,21 @@
+"""Options of the engine, from the operator's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moorage.runtime.engines.kubernetes.manifests import NODE_DRAIN_S
+from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    prefix: str = "moorage"  # of the namespaces of organizations
+    namespace: str = "moorage"  # of the platform's own pods, which may connect to workloads
+    storage_class: str = ""  # "" for the default of the cluster
+    pull_secret: str = ""  # Secret with credentials of the registry, in each namespace
+    drain_s: int = NODE_DRAIN_S
+    patience_s: float = 60.0  # A new workload that cannot run for this long has failed to start.
+    start_timeout_s: float = 600.0  # for all of a start, such as a long pull of an image
+    limits: NamespaceLimits = field(default_factory=NamespaceLimits)
+    rules: NetworkRules = field(default_factory=NetworkRules)

@@ -1,0 +1,305 @@
+"""Workloads as pods: starts and stops them, and knows their states from watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from weakref import WeakValueDictionary
+
+from moorage.runtime.engines.kubernetes import manifests, names, observing
+from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
+from moorage.runtime.engines.kubernetes.following import LogFollower, OpenLog
+from moorage.runtime.engines.kubernetes.listening import ListeningProbe
+from moorage.runtime.engines.kubernetes.manifests import Manifest
+from moorage.runtime.engines.kubernetes.metrics import Summaries
+from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects
+from moorage.runtime.engines.kubernetes.options import Options
+from moorage.runtime.engines.kubernetes.watching import Watch
+from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState
+
+STOP_MARGIN_S = 60.0  # beyond the grace period, for the kubelet to report the end
+LOG_END_S = 10.0  # for the rest of a log after its pod ended
+STOPPED = "ended: it was stopped"
+
+
+class KubernetesReplicas:
+    """Runs workloads in a cluster. Kubernetes restarts and moves them, also while this process is away."""
+
+    def __init__(self, cluster: Cluster, options: Options, logs: Logs, open_log: OpenLog) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._logs = logs
+        self.objects = Objects(cluster, options)
+        self.summaries = Summaries(cluster)
+        self._follower = LogFollower(cluster, logs, open_log, self._pod_changed)
+        self._probe = ListeningProbe(self._pod_changed)
+        self._pods = Watch(cluster, "Pod", f"{MANAGED},{names.KIND}!=command", self._on_pod)
+        self._deployments = Watch(cluster, "Deployment", MANAGED, self._on_owner)
+        self._jobs = Watch(cluster, "Job", MANAGED, self._on_owner)
+        self._hidden: dict[str, list[str]] = {}  # of the workloads that this process started or adopted, by key
+        self._last: dict[str, ReplicaState] = {}
+        self._changed: dict[str, asyncio.Event] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[str], None]] = []
+        self._is_watching = False
+        self._watch_lock = asyncio.Lock()
+
+    # What runs.
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        return {key: state for key in self._hidden if (state := self._state(key)) is not None}
+
+    async def look(self, key: str) -> ReplicaState | None:
+        state, pod = self._state(key), self.pod_of(key)
+        if state is None or pod is None:
+            return state
+        figures = await self.summaries.of(pod)
+        return replace(state, cpu_us=figures.cpu_us, memory_bytes=figures.memory_bytes, disk_bytes=figures.disk_bytes)
+
+    def pod_of(self, key: str) -> Manifest | None:
+        """Return the pod of a workload of this process."""
+        return observing.newest(self._pods_of(key)) if key in self._hidden else None
+
+    def pod_with_claim(self, namespace: str, claim: str) -> Manifest | None:
+        """Return the running pod that holds a claim."""
+        for pod in self._pods.objects.values():
+            mounted = [
+                each.get("persistentVolumeClaim", {}).get("claimName") for each in pod["spec"].get("volumes", [])
+            ]
+            is_running = "running" in observing.container_of(pod).get("state", {})
+            if pod["metadata"]["namespace"] == namespace and claim in mounted and is_running:
+                return pod
+        return None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        self._listeners.append(on_change)
+
+    def _state(self, key: str) -> ReplicaState | None:
+        owner = self._owner_of(key)
+        if owner is None:
+            return None
+        pod = observing.newest(self._pods_of(key))
+        return observing.observe(
+            owner,
+            pod,
+            is_listening=pod is not None and self._probe.is_listening(pod),
+            is_log_complete=pod is not None and self._follower.is_complete(pod),
+        )
+
+    def _owner_of(self, key: str) -> Manifest | None:
+        for watch in (self._deployments, self._jobs):
+            for (_, name), item in watch.objects.items():
+                if name == key:
+                    return item
+        return None
+
+    def _pods_of(self, key: str) -> list[Manifest]:
+        return [pod for pod in self._pods.objects.values() if pod["metadata"]["labels"].get(names.KEY) == key]
+
+    # Starting.
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaState:
+        """Start a workload and wait until its program runs; a second start of a key changes nothing."""
+        async with self._lock(spec.key):
+            try:
+                return await self._start(spec)
+            except ClusterError as error:
+                raise CannotStart(f"it cannot be started: {error}") from error
+
+    async def _start(self, spec: ReplicaSpec) -> ReplicaState:
+        await self._ensure_watching()
+        if spec.key in self._hidden and (state := self._state(spec.key)) is not None:
+            return state
+        await self._wait_for_name(spec)
+        owner = await self.objects.apply(spec)
+        self._take_over(spec.key, spec.hidden)
+        (self._jobs if owner["kind"] == "Job" else self._deployments).put_if_newer(owner)
+        try:
+            async with asyncio.timeout(self._options.start_timeout_s):
+                return await self._until_running(spec.key)
+        except BaseException as error:
+            await asyncio.shield(self._end(spec.key, 1.0))
+            if isinstance(error, TimeoutError):
+                raise CannotStart("it cannot be started: its pod did not start in time") from None
+            raise
+
+    async def _wait_for_name(self, spec: ReplicaSpec) -> None:
+        """Wait for the end of an earlier workload of this key; raises CannotStart if it stays."""
+        owner = self._owner_of(spec.key)
+        if owner is None:
+            return
+        if "deletionTimestamp" not in owner["metadata"] and _token_of(owner) != names.digest_of(spec.token):
+            raise CannotStart(f"it cannot be started: another {spec.key} runs already")
+        if "deletionTimestamp" in owner["metadata"]:
+            await self._until(
+                spec.key, lambda: self._owner_of(spec.key) is None, manifests.STOP_GRACE_S + STOP_MARGIN_S
+            )
+
+    async def _until_running(self, key: str) -> ReplicaState:
+        loop = asyncio.get_running_loop()
+        troubled_at: float | None = None
+        while True:
+            changed = self._event(key)
+            changed.clear()
+            owner, pod = self._owner_of(key), observing.newest(self._pods_of(key))
+            if owner is None:
+                raise CannotStart("it cannot be started: it was deleted from the cluster")
+            trouble = observing.find_trouble(owner, pod)
+            state = self._state(key)
+            assert state is not None
+            if trouble is None and state.phase != "starting":
+                return state
+            troubled_at = (troubled_at or loop.time()) if trouble is not None else None
+            is_late = troubled_at is not None and loop.time() - troubled_at >= self._options.patience_s
+            if trouble is not None and (trouble.is_final or is_late):
+                raise CannotStart(f"it cannot be started: {trouble.text}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), min(1.0, self._options.patience_s))
+
+    # Stopping.
+
+    async def stop(self, key: str, grace_s: float) -> None:
+        async with self._lock(key):
+            if key not in self._hidden:
+                return
+            owner, state = self._owner_of(key), self._state(key)
+            if owner is not None and owner["kind"] == "Job" and state is not None and state.phase != "stopped":
+                await self._end(key, grace_s)
+                self._note(owner, STOPPED)
+            else:
+                await self._end(key, grace_s)
+
+    async def _end(self, key: str, grace_s: float) -> None:
+        """Delete a workload, wait for its end and for the rest of its log, and forget it."""
+        owner, pods = self._owner_of(key), self._pods_of(key)
+        if owner is not None:
+            seconds = max(1, math.ceil(grace_s)) + (self._options.drain_s if owner["kind"] == "Deployment" else 0)
+            await self.objects.delete(owner, pods, seconds)
+            await self._until(
+                key, lambda: self._owner_of(key) is None and not self._pods_of(key), seconds + STOP_MARGIN_S
+            )
+        for pod in pods:
+            await self._follower.finish(pod, LOG_END_S)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        self._hidden.pop(key, None)
+        self._last.pop(key, None)
+        self._changed.pop(key, None)
+        for listener in self._listeners:
+            listener(key)
+
+    def _note(self, owner: Manifest, text: str) -> None:
+        log = owner["metadata"]["annotations"][names.LOG]
+        writer = self._logs.writer(log, owner["metadata"]["name"], [])
+        writer.write("system", text.encode())
+        writer.close()
+
+    async def limit(self, key: str, cpu: float | None) -> None:
+        """Resize the running pod in place; a pod that Kubernetes replaces has the limit of its spec again."""
+        owner, pod = self._owner_of(key), self.pod_of(key)
+        if owner is None or pod is None:
+            return
+        given = owner["spec"]["template"]["spec"]["containers"][0]["resources"]
+        memory_mb = int(given["limits"]["memory"].removesuffix("Mi"))
+        wanted = given if cpu is None else manifests.resources(cpu, memory_mb)
+        change = {"spec": {"containers": [{"name": names.CONTAINER, "resources": wanted}]}}
+        meta = pod["metadata"]
+        with contextlib.suppress(ClusterError):  # The guard sets its limits again, and the pod may be gone by now.
+            await self._cluster.patch("Pod", meta["namespace"], meta["name"], change, "resize")
+
+    # The control process begins and ends.
+
+    async def adopt(self, tokens: Mapping[str, str]) -> None:
+        await self._ensure_watching()
+        for owner in [*self._deployments.objects.values(), *self._jobs.objects.values()]:
+            key = owner["metadata"]["labels"][names.KEY]
+            if "deletionTimestamp" in owner["metadata"] or key in self._hidden:
+                continue
+            if key in tokens and _token_of(owner) == names.digest_of(tokens[key]):
+                self._take_over(key, await self.objects.hidden_values(key, owner["metadata"]["namespace"]))
+            else:
+                await self.objects.delete(owner, self._pods_of(key), manifests.STOP_GRACE_S)
+        await self.objects.delete_unowned_secrets()
+        for key, state in self.states().items():
+            pod = self.pod_of(key)
+            if state.is_once and pod is not None and observing.has_ended(pod):
+                await self._until(key, partial(self._follower.is_complete, pod), LOG_END_S)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._probe.close()
+        await self._follower.close()
+        await self._cluster.close()
+
+    async def _ensure_watching(self) -> None:
+        async with self._watch_lock:
+            if self._is_watching:
+                return
+            watches = (self._deployments, self._jobs, self._pods)
+            for watch in watches:
+                await watch.load()
+            self._tasks |= {asyncio.create_task(watch.run()) for watch in watches}
+            self._is_watching = True
+
+    # Changes.
+
+    def _take_over(self, key: str, hidden: list[str]) -> None:
+        """Follow a workload from now on, also pods that were reported before."""
+        self._hidden[key] = hidden
+        for pod in self._pods_of(key):
+            self._on_pod(pod, False)
+
+    def _on_pod(self, pod: Manifest, is_deleted: bool) -> None:
+        key = pod["metadata"]["labels"].get(names.KEY, "")
+        if key in self._hidden:
+            if is_deleted:
+                self._follower.gone(pod)
+                self._probe.forget(pod)
+            else:
+                self._follower.follow(pod, self._hidden[key])
+                self._probe.update(pod)
+        self._notify(key)
+
+    def _on_owner(self, owner: Manifest, is_deleted: bool) -> None:
+        self._notify(owner["metadata"]["labels"].get(names.KEY, ""))
+
+    def _pod_changed(self, pod: Manifest) -> None:
+        self._notify(pod["metadata"]["labels"].get(names.KEY, ""))
+
+    def _notify(self, key: str) -> None:
+        if event := self._changed.get(key):
+            event.set()
+        if key not in self._hidden:
+            return
+        state = self._state(key)
+        if state is not None and state != self._last.get(key):
+            self._last[key] = state
+            for listener in self._listeners:
+                listener(key)
+
+    def _event(self, key: str) -> asyncio.Event:
+        return self._changed.setdefault(key, asyncio.Event())
+
+    async def _until(self, key: str, is_so: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for a condition about a workload, at most for a time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not is_so():
+                    changed = self._event(key)
+                    changed.clear()
+                    await changed.wait()
+
+    def _lock(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+
+def _token_of(owner: Manifest) -> str:
+    return str(owner["metadata"].get("annotations", {}).get(names.TOKEN, ""))
