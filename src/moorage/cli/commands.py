@@ -70,6 +70,7 @@ OPERATED = (
     ("engines", "operate.engines", "Database software of this machine."),
     ("backup", "operate.system", "Back up the store, artifacts, databases and keys to one file."),
     ("restore", "operate.system", "Restore a backup after a complete check; the platform must be stopped."),
+    ("move", "operate.move", "Move the store to PostgreSQL, and the artifacts to S3; the platform must be stopped."),
     ("keys", "operate.keys", "Keys that encrypt secrets and sign sessions."),
     ("audit", "operate.audit", "Integrity of the activity feed."),
     ("serve", "operate.up", "Start an API process without workers (several may run on one PostgreSQL)."),
