@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.starters.rare import analog_qwik, node_old, node_rendered, node_servers, node_sites, python_apps
+from tests.e2e.starters.rare import analog_qwik, node_nx, node_old, node_rendered, node_servers, node_sites, python_apps
 from tests.e2e.starters.shapes import Starter
 
 GROUPS = (
@@ -10,6 +10,7 @@ GROUPS = (
     node_rendered,
     node_sites,
     analog_qwik,
+    node_nx,
     node_old,
     python_apps,
 )

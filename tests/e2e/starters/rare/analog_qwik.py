@@ -201,6 +201,20 @@ def qwik(build_server: str, **scripts: str) -> dict[str, str]:
 
 STARTERS = (
     Starter(
+        "analog",
+        "Analog",
+        {
+            **analog(),
+            "src/server/routes/api/v1/berths.ts": """
+                import { defineEventHandler } from 'h3';
+
+                export default defineEventHandler(() => ({ berths: [1, 2, 3] }));
+            """,
+        },
+        {"/": "Analog in the harbor", "/api/v1/berths": "[1,2,3]"},
+        lock="package-lock.json",
+    ),
+    Starter(
         # After `npm run qwik add express`
         "qwik-express",
         "Qwik City",

@@ -8,6 +8,41 @@ VUE_2 = "^2.7.10"
 
 STARTERS = (
     Starter(
+        # `create-nuxt-app`
+        "nuxt-2",
+        "Nuxt 2",
+        {
+            "package.json": package(
+                scripts={"dev": "nuxt", "build": "nuxt build", "start": "nuxt start", "generate": "nuxt generate"},
+                dependencies={
+                    "core-js": "^3.25.3",
+                    "nuxt": "^2.15.8",
+                    "vue": VUE_2,
+                    "vue-server-renderer": VUE_2,
+                    "vue-template-compiler": VUE_2,
+                },
+            ),
+            "nuxt.config.js": """
+                export default {
+                  head: { title: 'harbor', meta: [{ charset: 'utf-8' }] },
+                  components: true,
+                  telemetry: false,
+                }
+            """,
+            "components/Berths.vue": "<template><p>{{ count }} berths are free</p></template>\n<script>\n"
+            "export default { props: ['count'] }\n</script>\n",
+            "pages/index.vue": """
+                <template><Berths :count="count" /></template>
+                <script>
+                export default {
+                  asyncData() { return { count: 6 * 7 } },
+                }
+                </script>
+            """,
+        },
+        {"/": "42 berths are free", "/nothing": 404},
+    ),
+    Starter(
         # The default template of `preact create`
         "preact-cli",
         "Preact CLI",
