@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, Request
 
 from bench import apps_platform, browser, function_platform, machine
-from bench.apps_platform import Port
+from bench.apps_platform import Port, Work
 from bench.figures import Figure, at_most, median
 from bench.function_platform import in_parallel
 
@@ -24,8 +24,20 @@ INTERACTIVE_BAR = at_most(1000)
 TASK_BAR = at_most(50)
 IDLE_BAR = at_most(0.2)
 LOADED_S = 60
-# Pages that ask for the most; the others poll less or not at all.
-IDLE_PAGES = {"home": "/", "projects": "/projects", "a project": "/projects/site-000", "the operator": "/operator"}
+APP_LOGS = "logs of an app, a stream"
+# Pages that ask for the most, and those that hold a stream open; the others poll less or not at all.
+IDLE_PAGES = {
+    "home": "/",
+    "projects": "/projects",
+    "a project": "/projects/site-000",
+    "the operator": "/operator",
+    "activity, a stream": "/activity",
+    APP_LOGS: "/projects/app/logs",
+}
+APP = {
+    "package.json": json.dumps({"scripts": {"start": "node server.js"}}),
+    "server.js": "require('http').createServer((_, answer) => answer.end('ahoy')).listen(process.env.PORT)",
+}
 
 # Notes when the page shows its data, and every task that keeps the page from answering for more than 50 ms.
 WATCH = """
@@ -71,7 +83,7 @@ class Sizes:
     pages: tuple[str, ...] = tuple(IDLE_PAGES)
 
 
-FULL = Sizes(loads=9, projects=500, lists=5, idle_s=60, settle_s=5)
+FULL = Sizes(loads=9, projects=500, lists=5, idle_s=16, settle_s=2)
 TINY = Sizes(loads=1, projects=60, lists=1, idle_s=0.5, settle_s=0.1, pages=("home",))
 
 
@@ -95,6 +107,8 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     with apps_platform.running(folder) as started, browser.chromium() as chromium:
         port = replace(started, tokens=[str(started.call("POST", "/v1/auth/demo")["token"])])  # an operator
         in_parallel(lambda number: _site(port, number), range(sizes.projects))
+        if APP_LOGS in sizes.pages:
+            _app(port)
         return [*_first_load(port, chromium, sizes), *_list(port, chromium, sizes), *_idle(port, chromium, sizes)]
 
 
@@ -185,7 +199,8 @@ def _percent(port: Port, sizes: Sizes, page: Page | None = None) -> float:
 @contextmanager
 def _tab(port: Port, chromium: Browser, path: str) -> Iterator[Page]:
     """Open a page with an empty cache, signed in, and wait until it shows its data."""
-    kept = {"token": port.tokens[0], "kind": "session", "organizationId": ""}
+    organization = port.call("GET", "/v1/me")["organizations"][0]["organizationId"]
+    kept = {"token": port.tokens[0], "kind": "session", "organizationId": organization}  # as the sign-in page does
     with chromium.new_context(viewport={"width": 1440, "height": 900}) as context:
         page = context.new_page()
         page.add_init_script(f"localStorage.setItem('moorage.session', {json.dumps(json.dumps(kept))})")
@@ -196,6 +211,14 @@ def _tab(port: Port, chromium: Browser, path: str) -> Iterator[Page]:
             assert time.monotonic() < deadline, f"{path} shows no data"
             page.wait_for_timeout(20)
         yield page
+
+
+def _app(port: Port) -> None:
+    """Deploy an app from git, which takes no session as a password."""
+    token = str(port.call("POST", "/v1/api-tokens", {"name": "bench", "role": "member"})["token"])
+    work = Work(replace(port, tokens=[*port.tokens, token]), port.folder / "app", seat=1)
+    work.push(APP)
+    port.create("app", work.repository, "nodejs", "mini")
 
 
 def _site(port: Port, number: int) -> None:

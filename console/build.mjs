@@ -40,9 +40,56 @@ const COMMON = {
   logLevel: "warning",
 };
 
+// Without this, esbuild puts each module that several pages share into a file of its own: the first load was 33 files.
+// Every page imports the core, so that its modules are needed by all entries, and become one file.
+const coreFiles = () => [
+  ...["api", "frame", "lib", "ui", "ui/log"].flatMap((folder) => sourcesOf(join("src", folder), false)),
+  ...["src/text/index.ts", "src/pages/lists/create.tsx", "src/pages/projects/state.ts", "src/ui/chart/sparkline.tsx"],
+];
+
+const oneCore = {
+  name: "one-core",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^core:/ }, () => ({ path: "core", namespace: "core" }));
+    onLoad({ filter: /.*/, namespace: "core" }, () => ({
+      contents: [...coreFiles().map((path) => join(HERE, path)), ...iconFiles()].map((path) => `import ${JSON.stringify(path)};`).join("\n"),
+      resolveDir: HERE,
+    }));
+    onLoad({ filter: /[\\/]src[\\/](pages[\\/].*\.tsx|main\.tsx|ui[\\/]editor[\\/]codemirror\.ts)$/ }, ({ path }) => ({
+      contents: `${readFileSync(path, "utf8")}\nimport "core:";\n`,
+      loader: path.endsWith("x") ? "tsx" : "ts",
+    }));
+    onResolve({ filter: /^\.\/prerender\.js$/ }, ({ path }) => ({ path, external: true })); // for servers, never called
+  },
+};
+
+function sourcesOf(folder, isDeep = true) {
+  return readdirSync(join(HERE, folder), { withFileTypes: true }).flatMap((each) => {
+    const path = join(folder, each.name);
+    if (each.isDirectory()) return isDeep ? sourcesOf(path) : [];
+    return /\.tsx?$/.test(each.name) && !each.name.endsWith(".d.ts") ? [path] : [];
+  });
+}
+
+// Files of all icons that the console uses.
+function iconFiles() {
+  const folder = join(HERE, "node_modules/lucide-preact/dist/esm");
+  const files = new Map();
+  for (const [, names, file] of readFileSync(join(folder, "lucide-preact.mjs"), "utf8").matchAll(/export \{([^}]*)\} from '([^']*)'/g)) {
+    for (const [, name] of names.matchAll(/default as (\w+)/g)) files.set(name, join(folder, file));
+  }
+  const used = sourcesOf("src").flatMap((path) =>
+    [...readFileSync(join(HERE, path), "utf8").matchAll(/import \{([^}]*)\} from "lucide-preact"/g)].flatMap(([, names]) =>
+      names.split(",").map((name) => name.trim().split(/\s+/)[0]),
+    ),
+  );
+  return [...new Set(used.map((name) => files.get(name)).filter(Boolean))].sort();
+}
+
 async function bundle() {
   const app = await build({
     ...COMMON,
+    plugins: [oneCore],
     entryPoints: { app: "src/main.tsx" },
     format: "esm",
     splitting: true,
@@ -51,11 +98,31 @@ async function bundle() {
     sourcemap: IS_WATCH ? "inline" : false,
     // Some packages import React; Preact speaks the same interface.
     alias: { react: "preact/compat", "react-dom": "preact/compat" },
+    logOverride: { "ignored-bare-import": "silent" }, // of icons: the import only decides in which file they are
   });
-  // Runs before the first paint, so that a pinned theme does not flash; a module would run too late.
-  const theme = await build({ ...COMMON, entryPoints: { theme: "src/theme-boot.ts" }, format: "iife" });
+  // Runs before all modules, so that a pinned theme does not flash, and the code of the opened page comes with the rest.
+  const define = { FILES_OF_PAGES: JSON.stringify(filesOfPages(app.metafile)) };
+  const boot = await build({ ...COMMON, define, entryPoints: { boot: "src/boot.ts" }, format: "iife" });
   const icon = await build({ ...COMMON, entryPoints: ["src/icon.svg"] });
-  return [app, theme, icon];
+  return [app, boot, icon];
+}
+
+// Paths of pages, and the files that a page needs besides those of the first load.
+function filesOfPages({ outputs }) {
+  const named = Object.entries(outputs).map(([path, output]) => [basename(path), output]);
+  const byName = new Map(named);
+  const closure = (name, seen = new Set()) => {
+    if (seen.has(name) || !byName.has(name)) return seen;
+    seen.add(name);
+    for (const each of byName.get(name).imports) if (each.kind === "import-statement") closure(basename(each.path), seen);
+    return seen;
+  };
+  const first = closure(named.find(([, output]) => output.entryPoint === "src/main.tsx")[0]);
+  const pages = readFileSync(join(HERE, "src/pages.ts"), "utf8").matchAll(/path: "([^"]+)", load: \(\) => import\("\.\/([^"]+)"\)/g);
+  return [...pages].map(([, path, source]) => {
+    const entry = named.find(([, output]) => output.entryPoint === `src/${source}.tsx`)[0];
+    return [path, [...closure(entry)].filter((name) => !first.has(name))];
+  });
 }
 
 function writeAll(results) {
@@ -69,7 +136,7 @@ function writeAll(results) {
   }
   files.set(`licenses-${hashOf(licenses(results[0].metafile))}.txt`, Buffer.from(licenses(results[0].metafile)));
   for (const [name, contents] of files) writeAsset(name, contents);
-  const needed = firstLoad(files).filter((name) => name.endsWith(".js") && !/^(app|theme)-/.test(name));
+  const needed = firstLoad(files).filter((name) => name.endsWith(".js") && !/^(app|boot)-/.test(name));
   const preloads = needed.map((name) => `<link rel="modulepreload" href="/assets/${name}">\n`).join("");
   const template = readFileSync(join(HERE, "src/index.html"), "utf8").replace("<!-- preloads -->\n", preloads);
   const page = template.replace(/\{(\w+\.\w+)\}/g, (_, wanted) => {
@@ -156,7 +223,7 @@ function firstLoad(files) {
       visit(match[1]);
     }
   };
-  for (const name of files.keys()) if (/^(app|theme)-/.test(name)) visit(name);
+  for (const name of files.keys()) if (/^(app|boot)-/.test(name)) visit(name);
   return [...seen];
 }
 

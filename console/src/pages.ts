@@ -17,6 +17,7 @@ import {
   type LucideIcon,
 } from "lucide-preact";
 import type { AnyComponent } from "preact";
+import { isAt } from "./lib/paths";
 import { text } from "./text";
 
 export interface Page {
@@ -76,12 +77,7 @@ export const NAV: NavItem[] = [
 
 /** Return the page at a path; lists link to their resources only where one exists. */
 export function pageAt(path: string): Page | undefined {
-  const parts = path.split("/");
-  return PAGES.find((page) => {
-    const wanted = page.path.split("/");
-    const least = wanted.filter((part) => !part.endsWith("?")).length;
-    return parts.length >= least && parts.length <= wanted.length && wanted.every((part, at) => part.startsWith(":") || part === parts[at]);
-  });
+  return PAGES.find((page) => isAt(page.path, path));
 }
 
 export function hasPage(path: string): boolean {

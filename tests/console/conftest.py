@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.apps_platform import end_all
-from bench.browser import chromium
+from bench.browser import headless_shell
 from tests.console.support import Console, Visit
 from tests.platform.running import Running, running
 from tests.shared import SharedServers
@@ -29,7 +29,7 @@ def started(data: Path) -> Iterator[Running]:
 def console(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Console:
     """The console of a running platform; tests use names of their own."""
     platform: Running = shared.get("console", lambda: started(tmp_path_factory.mktemp("console") / "data"))
-    return Console(platform, shared.get("chromium", chromium))
+    return Console(platform, shared.get("browser", headless_shell))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.browser import chromium
+from bench.browser import headless_shell
 from playwright.sync_api import Browser, expect
 from tests.console.accounts import call, make_site
 from tests.console.support import Console
@@ -18,7 +18,7 @@ AWAY = "The platform does not answer"
 
 
 def test_work_goes_on_after_the_platform_was_away(tmp_path: Path, shared: SharedServers) -> None:
-    browser: Browser = shared.get("chromium", chromium)
+    browser: Browser = shared.get("browser", headless_shell)
     ports = free_ports()
     with running(tmp_path / "data", ports=ports) as platform:
         console = Console(platform, browser)

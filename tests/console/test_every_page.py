@@ -29,6 +29,8 @@ OPENED = (
     ("/databases/{database}/settings", "Delete database"),
     ("/settings/members", "Invite"),
     ("/settings/tokens", "Create token"),
+    ("/settings/registries", "Add registry"),
+    ("/operator/machines", "Drain"),
 )
 
 

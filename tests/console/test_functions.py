@@ -146,7 +146,7 @@ def test_a_cronjob_is_created_paused_and_deleted(console: Console, visit: Visit)
     visit.sign_in()
     visit.settle("/cronjobs/new")
     page.get_by_label("Name", exact=True).fill("sweep")
-    page.get_by_role("radio", name="Public image").click()
+    page.get_by_role("radio", name="Ready image").click()
     page.get_by_label("Image", exact=True).fill("localhost:9/nothing:1")
     page.get_by_role("button", name="Create cronjob").click()
 

@@ -253,20 +253,18 @@ def test_settings_are_saved_and_wrong_ones_are_marked(console: Console, visit: V
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_nobody_is_locked_out_of_a_tab(console: Console, app: str, scheme: Scheme) -> None:
-    name = make_site(console, "barrier-site")
-    call(console, "POST", f"/v1/projects/{name}/domains", {"domain": f"{scheme}.barrier-example.com"})
-    call(
-        console, "PATCH", f"/v1/projects/{name}", {"secrets": [{"name": "KEY", "value": "1"}], "enableAnalytics": True}
-    )
+    """Of an app; `test_every_page.py` has the tabs of a site."""
+    call(console, "POST", f"/v1/projects/{app}/domains", {"domain": f"{scheme}.barrier-example.com"})
+    call(console, "PATCH", f"/v1/projects/{app}", {"secrets": [{"name": "KEY", "value": "1"}], "enableAnalytics": True})
     redirect = {"source": "/old", "destination": "/new", "status": 301}
-    call(console, "PUT", f"/v1/projects/{name}/redirects", {"redirects": [redirect]})
+    call(console, "PUT", f"/v1/projects/{app}/redirects", {"redirects": [redirect]})
     barriers = {}
     with console.visit(scheme=scheme) as visit:
         visit.sign_in()
-        for path in (f"/projects/{project}/{tab}" for project in (name, app) for tab in TABS):
-            visit.settle(path)
-            barriers[path] = visit.find_barriers()
-    assert {path: found for path, found in barriers.items() if found} == {}
+        for tab in TABS:
+            visit.settle(f"/projects/{app}/{tab}")
+            barriers[tab] = visit.find_barriers()
+    assert {tab: found for tab, found in barriers.items() if found} == {}
     assert visit.problems == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bench.browser import chromium
+from bench.browser import headless_shell
 from playwright.sync_api import Browser, Page, expect
 from tests.accounts.identity.openid.provider import Provider, running_provider
 from tests.platform.running import running
@@ -37,7 +37,7 @@ def url(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def page(shared: SharedServers, url: str) -> Iterator[Page]:
-    browser: Browser = shared.get("chromium", chromium)
+    browser: Browser = shared.get("browser", headless_shell)
     with browser.new_context() as context:
         page = context.new_page()
         page.goto(f"{url}/functions")

@@ -92,7 +92,12 @@ def test_the_palette_and_the_keyboard_lead_to_no_act_of_another_role(console: Co
         visit.settle("/")
         visit.page.keyboard.press("Control+k")
         visit.page.get_by_role("combobox").fill("create monitor")
+        act = visit.page.get_by_role("option")
+        expect(act).to_contain_text("Needs the role member; you are viewer.")
+        expect(act).to_have_attribute("aria-disabled", "true")
         visit.page.keyboard.press("Enter")
+        expect(visit.page).to_have_url(f"{console.url}/")
+        visit.open("/monitors/new")
 
         create = visit.page.get_by_role("button", name="Create monitor")
         expect(create).to_have_attribute("aria-disabled", "true")

@@ -40,14 +40,14 @@ def test_the_api_page_takes_the_session_of_the_console_and_filters_routes(visit:
     expect(links).to_contain_text("/v1/databases/{name}/backups")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
 def test_pages_for_visitors_have_no_barriers_and_fit_a_phone(console: Console, scheme: Scheme) -> None:
     name = make_site(console, "visited-site")
     gateway = f"localhost:{console.running.ports['gateway']}"
     monitor = {"name": "Visited", "url": f"http://{name}.{gateway}", "interval": 60, "retries": 0, "public": True}
     call(console, "POST", "/v1/monitors", monitor)
     slug = call(console, "GET", "/v1/orgs")[0]["slug"]
-    pages = (f"http://{gateway}/status/{slug}", f"http://nobody.{gateway}/")
+    pages = (f"http://{gateway}/status/{slug}", f"http://nobody.{gateway}/", f"{console.url}/docs")
     with console.visit(scheme=scheme, width=390) as visit:
         for page in pages:
             visit.page.goto(page)

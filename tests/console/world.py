@@ -22,9 +22,9 @@ TABS = {
     "/cronjobs/{cronjob}": ("", "/runs/{run}", "/settings"),
     "/databases/{database}": ("", "/metrics", "/backups", "/query", "/query/public/ships", "/settings"),
     "/monitors/{monitor}": ("", "/alerts", "/settings"),
-    "/settings": ("", "/members", "/tokens", "/usage", "/github"),
+    "/settings": ("", "/members", "/tokens", "/usage", "/registries", "/github"),
     "/account": ("", "/sessions", "/invitations", "/notifications"),
-    "/operator": ("", "/organizations", "/users", "/jobs", "/activity"),
+    "/operator": ("", "/machines", "/organizations", "/users", "/jobs", "/activity"),
 }
 
 

@@ -55,6 +55,11 @@ class Entry {
     private readonly read: () => Promise<unknown>,
   ) {}
 
+  /** Read the first time. Effects run after the next paint, which would be later. */
+  begin(): void {
+    if (this.state.peek().at === 0 && this.failures === 0 && !this.running) void this.load();
+  }
+
   use(pollMs: number): () => void {
     const id = Symbol();
     this.users.set(id, pollMs);
@@ -62,10 +67,7 @@ class Entry {
     else this.plan();
     return () => {
       this.users.delete(id);
-      if (this.users.size === 0) {
-        clearTimeout(this.timer);
-        this.timer = setTimeout(() => entries.delete(this.key), KEPT_MS);
-      }
+      this.plan();
     };
   }
 
@@ -98,6 +100,7 @@ class Entry {
 
   private plan(): void {
     clearTimeout(this.timer);
+    if (this.users.size === 0) this.timer = setTimeout(() => entries.delete(this.key), KEPT_MS);
     if (this.users.size === 0 || document.hidden || hasExpired.peek()) return;
     const wanted = Math.min(...[...this.users.values()].map((ms) => ms || Infinity));
     const error = this.state.peek().error;
@@ -108,9 +111,10 @@ class Entry {
 }
 
 const entries = new Map<string, Entry>();
+const OF_THE_PERSON = new Set(["/v1/me"]); // the same in every organization
 
 function entryOf(path: string, sent: Sent | undefined): Entry {
-  const key = `${organizationId.value} ${urlOf(path, sent?.path, sent?.query)}`;
+  const key = `${OF_THE_PERSON.has(path) ? "" : organizationId.value} ${urlOf(path, sent?.path, sent?.query)}`;
   let entry = entries.get(key);
   if (!entry) {
     entry = new Entry(key, () => api.get(path as PathOf<"get">, sent as never));
@@ -127,6 +131,7 @@ export function useResource<P extends PathOf<"get">>(
 ): Resource<Data<P>> {
   const { pollMs = 0, isOn = true } = (options ?? {}) as Options;
   const entry = entryOf(path, sent as Sent | undefined);
+  if (isOn) entry.begin();
   useEffect(() => (isOn ? entry.use(pollMs) : undefined), [entry, pollMs, isOn]);
   const state = isOn ? entry.state.value : NOTHING;
   return {

@@ -3,12 +3,12 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { isOnline } from "../api/client";
 import { useResource } from "../api/resource";
 import { chooseOrganization, organizationId } from "../api/session";
 import { useShortcut } from "../lib/keyboard";
-import { role, toRole } from "../lib/roles";
+import { setRole, toRole } from "../lib/roles";
 import { isDark, theme } from "../lib/theme";
 import { NAV } from "../pages";
 import { text } from "../text";
@@ -30,13 +30,19 @@ export function Frame({ children }: { children: ComponentChildren }) {
   const me = useResource("/v1/me", {}, { pollMs: 120_000 });
   const organizations = me.data?.organizations;
   const known = organizations?.find((each) => each.organizationId === organizationId.value);
+  const isReady = organizations ? known !== undefined : organizationId.value !== ""; // Pages do not wait for the answer.
+  const missed = useRef(""); // an organization that was not in the list
   useEffect(() => {
-    // The first organization is the usual one; one that the person has left is not asked for any more.
-    if (organizations && !known) chooseOrganization(organizations[0]?.organizationId ?? "");
-  }, [organizations, known]);
+    if (!organizations || known) return;
+    if (missed.current !== organizationId.value) {
+      missed.current = organizationId.value; // It may be newer than the list.
+      void me.reload();
+    } else chooseOrganization(organizations[0]?.organizationId ?? ""); // The person has left it: the first is the usual one.
+  }, [organizations, known, me.at]);
   const who = useResource("/v1/whoami", {}, { pollMs: 120_000, isOn: known !== undefined });
-  useEffect(() => {
-    role.value = toRole(who.data?.role || known?.role);
+  useLayoutEffect(() => {
+    const told = who.data?.role || known?.role;
+    if (told) setRole(toRole(told));
   }, [who.data?.role, known?.role]);
   const person = useRef(me.data?.email);
   useEffect(() => {
@@ -64,7 +70,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
         <TopBar />
         <Connection at={me.at} />
         <main class="content" id="content" tabIndex={-1}>
-          {me.error && !me.data ? <ErrorBox error={me.error} onRetry={() => void me.reload()} /> : known && <Crash key={`${organizationId.value} ${path}`}>{children}</Crash>}
+          {me.error && !me.data ? <ErrorBox error={me.error} onRetry={() => void me.reload()} /> : isReady && <Crash key={`${organizationId.value} ${path}`}>{children}</Crash>}
         </main>
       </div>
       {isPaletteOpen.value && <Palette />}

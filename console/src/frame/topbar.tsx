@@ -55,7 +55,8 @@ export function TopBar() {
 }
 
 function Notifications() {
-  const list = useResource("/v1/notifications", {}, { pollMs: 60_000 });
+  const me = useResource("/v1/me", {});
+  const list = useResource("/v1/notifications", {}, { pollMs: 60_000, isOn: me.data !== undefined }); // after the page
   const unread = list.data?.filter((each) => !each.read).length ?? 0;
   const readAll = async () => {
     list.set((items) => items.map((each) => ({ ...each, read: true })));

@@ -5,14 +5,28 @@
  */
 
 import { signal } from "@preact/signals";
+import { organizationId } from "../api/session";
 import { text } from "../text";
 
 export type Role = "viewer" | "member" | "admin" | "owner";
 
 const RANKS: Record<Role, number> = { viewer: 0, member: 1, admin: 2, owner: 3 };
 
-/** The role in the active organization; the frame sets it. */
-export const role = signal<Role>("viewer");
+const KEY = "moorage.role";
+
+/** The role in the active organization. Until the server has answered it is the one of the last visit. */
+export const role = signal<Role>(lastRole());
+
+function lastRole(): Role {
+  const [organization, name] = (localStorage.getItem(KEY) ?? "").split(" ");
+  return organization && organization === organizationId.peek() ? toRole(name) : "viewer";
+}
+
+/** Note the role that the server has told. */
+export function setRole(next: Role): void {
+  role.value = next;
+  localStorage.setItem(KEY, `${organizationId.peek()} ${next}`);
+}
 
 export function can(wanted: Role): boolean {
   return RANKS[role.value] >= RANKS[wanted];

@@ -1,4 +1,4 @@
-/** The theme follows the system, or is pinned in this browser. `theme-boot.ts` sets it before the first paint. */
+/** The theme follows the system, or is pinned in this browser. `boot.ts` sets it before the first paint. */
 
 import { computed, effect, signal } from "@preact/signals";
 

@@ -102,6 +102,7 @@ export const palette = {
   nothing: "Nothing found.",
   pages: "Pages",
   actions: "Actions",
+  open: "Open",
   hint: "↑↓ to move, Enter to open, Esc to close",
 };
 

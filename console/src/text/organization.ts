@@ -9,7 +9,7 @@ export const orgCommon = {
 
 export const organization = {
   title: "Settings",
-  tabs: { general: "General", members: "Members", tokens: "API tokens", usage: "Usage and plan", github: "GitHub" },
+  tabs: { general: "General", members: "Members", tokens: "API tokens", usage: "Usage and plan", registries: "Registries", github: "GitHub" },
   general: "Organization",
   name: "Name",
   slug: "Short name",
@@ -104,6 +104,29 @@ export const usage = {
   unlimited: (used: string) => `${used}, no limit`,
   full: "The limit is reached. Delete something, or ask for a larger plan.",
   tiers: "Tiers",
+};
+
+export const registries = {
+  title: "Image registries",
+  empty: "Credentials of a private registry let apps, cronjobs and Dockerfiles pull its images. They are sent to no other host.",
+  add: "Add registry",
+  addTitle: "Add a registry",
+  changeTitle: (host: string) => `Credentials for ${host}`,
+  change: (host: string) => `Change ${host}`,
+  host: "Host",
+  hostHint: "Such as ghcr.io or docker.io.",
+  username: "User name",
+  secret: "Password or access token",
+  secretHint: "Stored encrypted, and never shown again.",
+  secretKept: "Leave it empty to keep the stored one.",
+  tokenHost: "Token host",
+  tokenHostHint: "A further host that may get the credentials, in exchange for a token.",
+  added: (host: string) => `Credentials for ${host} are stored`,
+  changed: (host: string) => `Credentials for ${host} are changed. The next pull uses them.`,
+  remove: (host: string) => `Delete ${host}`,
+  removeText: "Private images of this registry cannot be pulled any more. What runs stays; a new deployment or run that has to pull fails.",
+  removed: (host: string) => `Credentials for ${host} are deleted`,
+  needsMember: "Registries are listed for members.",
 };
 
 export const github = {

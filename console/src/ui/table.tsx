@@ -42,6 +42,7 @@ interface TableProps<T> {
 const FIRST = 30;
 const CHUNK = 10; // rows that are drawn or removed together: a few milliseconds of work
 const NEAR = "800px"; // above and below the view
+const TYPING_MS = 100; // The list changes when the person has stopped typing.
 type Sorting = { column: number; isDown: boolean };
 
 export function Table<T>(props: TableProps<T>) {
@@ -49,7 +50,8 @@ export function Table<T>(props: TableProps<T>) {
   const [wanted, setWanted] = useState("");
   const [sorting, setSorting] = useState<Sorting>();
   const [shown, setShown] = useState(FIRST);
-  const found = useMemo(() => sorted(filtered(rows, wanted, filter), columns, sorting), [rows, wanted, sorting]);
+  const texts = useMemo(() => new Map<T, string>(), [rows]);
+  const found = useMemo(() => sorted(filtered(rows, wanted, filter, texts), columns, sorting), [rows, wanted, sorting]);
   const table = useRef<HTMLTableElement>(null);
   const chunks = Array.from({ length: Math.ceil(Math.min(shown, found.length) / CHUNK) }, (_, at) => at * CHUNK);
   const isLong = found.length > FIRST;
@@ -64,7 +66,7 @@ export function Table<T>(props: TableProps<T>) {
     <div>
       {(filter || tools) && (
         <div class="list-tools">
-          {filter && <FilterBox value={wanted} onChange={(value) => (setWanted(value), setShown(FIRST))} />}
+          {filter && <FilterBox onChange={(value) => (setWanted(value), setShown(FIRST))} />}
           {tools}
         </div>
       )}
@@ -100,6 +102,19 @@ export function Table<T>(props: TableProps<T>) {
   );
 }
 
+const waiting: (() => void)[] = [];
+
+/** Do one piece of work in each task, so that the page answers in between. */
+function inTurn(work: () => void): void {
+  if (waiting.push(work) === 1) setTimeout(next);
+}
+
+function next(): void {
+  waiting[0]!();
+  waiting.shift();
+  if (waiting.length > 0) setTimeout(next);
+}
+
 /** Rows that become empty space of the same height while they are far from the view. */
 function Chunk({ isWindowed, span, children }: { isWindowed: boolean; span: number; children: ComponentChildren }) {
   const body = useRef<HTMLTableSectionElement>(null);
@@ -109,7 +124,8 @@ function Chunk({ isWindowed, span, children }: { isWindowed: boolean; span: numb
     const watcher = new IntersectionObserver(
       (entries) => {
         const isNear = entries[entries.length - 1]!.isIntersecting || body.current!.contains(document.activeElement);
-        setSpace(isNear ? 0 : body.current!.offsetHeight);
+        const height = isNear ? 0 : body.current!.offsetHeight;
+        inTurn(() => setSpace(height));
       },
       { rootMargin: `${NEAR} 0px` },
     );
@@ -181,11 +197,13 @@ class Row<T> extends Component<RowProps<T>> {
   }
 }
 
-function filtered<T>(rows: T[], wanted: string, filter: TableProps<T>["filter"]): T[] {
+/** Return the rows with all wanted words; `texts` keeps what is searched of each row, in lower case. */
+function filtered<T>(rows: T[], wanted: string, filter: TableProps<T>["filter"], texts: Map<T, string>): T[] {
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
   if (!filter || words.length === 0) return rows;
   return rows.filter((row) => {
-    const searched = filter(row).toLowerCase();
+    let searched = texts.get(row);
+    if (searched === undefined) texts.set(row, (searched = filter(row).toLowerCase()));
     return words.every((word) => searched.includes(word));
   });
 }
@@ -230,8 +248,16 @@ function Heading<T>({ column, width, at, sorting, onSort }: HeadingProps<T>) {
   );
 }
 
-function FilterBox({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+function FilterBox({ onChange }: { onChange: (value: string) => void }) {
   const input = useRef<HTMLInputElement>(null);
+  const [value, setValue] = useState("");
+  const timer = useRef<ReturnType<typeof setTimeout>>();
+  const change = (typed: string) => {
+    setValue(typed);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onChange(typed), typed ? TYPING_MS : 0);
+  };
+  useEffect(() => () => clearTimeout(timer.current), []);
   useShortcut("/", text.help.filter, () => input.current?.focus());
   return (
     <div class="with-icon">
@@ -243,8 +269,8 @@ function FilterBox({ value, onChange }: { value: string; onChange: (value: strin
         placeholder={text.common.filter}
         aria-label={text.common.filter}
         value={value}
-        onInput={(event) => onChange(event.currentTarget.value)}
-        onKeyDown={(event) => event.key === "Escape" && (onChange(""), event.currentTarget.blur())}
+        onInput={(event) => change(event.currentTarget.value)}
+        onKeyDown={(event) => event.key === "Escape" && (change(""), event.currentTarget.blur())}
       />
       {!value && <kbd aria-hidden="true">/</kbd>}
     </div>

@@ -6,6 +6,7 @@ import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
 import type { Body } from "../../api/types";
 import { PageHead } from "../../frame/page";
+import { fromLines } from "../../lib/args";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { ApiCall } from "../../ui/apicall";
@@ -34,17 +35,19 @@ interface Values {
   command: string;
   dockerfilePath: string;
   dockerBuildContextDir: string;
+  dockerBuildTarget: string;
+  dockerBuildArgs: string; // lines
   autoDeploy: boolean;
   publicImage: string;
 }
 
 const INITIAL: Values = {
   name: "", imageSource: "codehost", cronSchedule: "0 * * * *", instanceType: "micro", repositoryName: "", branch: "main", language: "nodejs",
-  baseDir: "", buildCmd: "", startCmd: "", command: "", dockerfilePath: "", dockerBuildContextDir: "", autoDeploy: true, publicImage: "",
+  baseDir: "", buildCmd: "", startCmd: "", command: "", dockerfilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, publicImage: "",
 };
 const OF_REPOSITORY: (keyof Values)[] = ["repositoryName", "branch", "language", "baseDir", "autoDeploy"];
 const OF_LANGUAGE: (keyof Values)[] = ["buildCmd", "startCmd"];
-const OF_DOCKER: (keyof Values)[] = ["dockerfilePath", "dockerBuildContextDir"];
+const OF_DOCKER: (keyof Values)[] = ["dockerfilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"];
 
 function fieldsOf({ imageSource, language }: Values): (keyof Values)[] {
   const common: (keyof Values)[] = ["name", "imageSource", "cronSchedule", "instanceType", "command"];
@@ -56,7 +59,7 @@ function fieldsOf({ imageSource, language }: Values): (keyof Values)[] {
 function bodyOf(values: Values, env: Variable[], secrets: Variable[]): Body<"/v1/cronjobs", "post"> {
   const always = ["name", "cronSchedule", "repositoryName", "publicImage"];
   const sent = fieldsOf(values).filter((field) => values[field] !== "" || always.includes(field));
-  const body: Record<string, unknown> = Object.fromEntries(sent.map((field) => [field, values[field]]));
+  const body: Record<string, unknown> = Object.fromEntries(sent.map((field) => [field, field === "dockerBuildArgs" ? fromLines(values[field]) : values[field]]));
   if (filled(env).length) body["env"] = filled(env);
   if (filled(secrets).length) body["secrets"] = filled(secrets);
   return body as Body<"/v1/cronjobs", "post">;
@@ -158,6 +161,8 @@ function FromRepository<T>({ form }: Part<T>) {
           {language !== "docker" && <TextField form={form} name="startCmd" label={t.startCmd} isCode isOptional />}
           {language === "docker" && <TextField form={form} name="dockerfilePath" label={t.dockerfilePath} placeholder="./Dockerfile" isCode isOptional />}
           {language === "docker" && <TextField form={form} name="dockerBuildContextDir" label={t.dockerBuildContextDir} placeholder="./" isCode isOptional />}
+          {language === "docker" && <TextField form={form} name="dockerBuildTarget" label={t.dockerBuildTarget} isCode isOptional />}
+          {language === "docker" && <TextField form={form} name="dockerBuildArgs" label={t.dockerBuildArgs} hint={t.dockerBuildArgsHint} rows={3} isCode isOptional />}
         </div>
       </details>
     </>

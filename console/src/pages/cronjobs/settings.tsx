@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import type { Body } from "../../api/types";
+import { fromLines, toLines } from "../../lib/args";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
@@ -65,6 +66,13 @@ function Timing({ job, name }: TabProps) {
   );
 }
 
+/** The fields that differ from the stored ones; build arguments are lines in the form. */
+function changesOf(values: Record<string, unknown>, before: Record<string, unknown>): [string, unknown][] {
+  return Object.entries(values)
+    .filter(([field, value]) => field in before && value !== before[field])
+    .map(([field, value]) => [field, field === "dockerBuildArgs" ? fromLines(String(value)) : value]);
+}
+
 function Source({ job, name }: TabProps) {
   const patch = usePatch(name);
   const isImage = job.imageSource === "public_image";
@@ -78,12 +86,14 @@ function Source({ job, name }: TabProps) {
     startCmd: job.startCmd ?? "",
     dockerfilePath: job.dockerfilePath ?? "",
     dockerBuildContextDir: job.dockerBuildContextDir ?? "",
+    dockerBuildTarget: job.dockerBuildTarget ?? "",
+    dockerBuildArgs: toLines(job.dockerBuildArgs),
     autoDeploy: job.autoDeploy,
   };
   const before: Record<string, unknown> = isImage ? image : repository;
   const form = useForm(
     { ...image, ...repository },
-    (values) => patch(Object.fromEntries(Object.entries(values).filter(([field, value]) => field in before && value !== before[field])) as Changes),
+    (values) => patch(Object.fromEntries(changesOf(values, before)) as Changes),
     OPTIONS,
   );
   const isDocker = form.values.value.language === "docker";
@@ -106,6 +116,8 @@ function Source({ job, name }: TabProps) {
                 <>
                   <TextField form={form} name="dockerfilePath" label={t.dockerfilePath} isCode isOptional />
                   <TextField form={form} name="dockerBuildContextDir" label={t.dockerBuildContextDir} isCode isOptional />
+                  <TextField form={form} name="dockerBuildTarget" label={t.dockerBuildTarget} isCode isOptional />
+                  <TextField form={form} name="dockerBuildArgs" label={t.dockerBuildArgs} hint={t.dockerBuildArgsHint} rows={3} isCode isOptional />
                 </>
               ) : (
                 <>

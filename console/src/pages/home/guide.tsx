@@ -15,8 +15,9 @@ import { Button } from "../../ui/button";
 import { CodeBlock } from "../../ui/copy";
 import { Dialog } from "../../ui/dialog";
 import { Card, Notice } from "../../ui/feedback";
+import { Segments } from "../../ui/tabs";
 import { DropSite, uploadSite } from "./drop";
-import { FUNCTION_CODE, gitLines, STATIC_PAGE, type GitTemplate } from "./templates";
+import { cliLines, FUNCTION_CODE, gitLines, STATIC_PAGE, type GitTemplate } from "./templates";
 
 export function Guide() {
   return (
@@ -97,6 +98,7 @@ function Template({ icon: Icon, title, hint, isBusy, why, onClick }: TemplatePro
 function GitDialog({ template, onClose }: { template: GitTemplate; onClose: () => void }) {
   const orgs = useResource("/v1/orgs", {});
   const [token, setToken] = useState("");
+  const [way, setWay] = useState("git");
   const owner = orgs.data?.find((each) => each.organizationId === organizationId.value)?.slug ?? slugify("me");
   const create = useAction(() => api.post("/v1/api-tokens", { body: { name: text.home.tokenName, role: "member", expiresInDays: 90 } }), {
     onDone: (made) => setToken(made.token),
@@ -114,7 +116,8 @@ function GitDialog({ template, onClose }: { template: GitTemplate; onClose: () =
           </Button>
         </div>
       )}
-      <CodeBlock code={gitLines(template, owner, token || "$TOKEN")} label={text.home.fromGit} />
+      <Segments label={text.home.way} value={way} options={[{ value: "git", label: text.home.wayGit }, { value: "cli", label: text.home.wayCli }]} onChange={setWay} />
+      <CodeBlock code={way === "git" ? gitLines(template, owner, token || "$TOKEN") : cliLines(template, token || "$TOKEN")} label={text.home.fromGit} />
     </Dialog>
   );
 }

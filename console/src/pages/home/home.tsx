@@ -140,7 +140,7 @@ function Incidents({ items }: { items: Item<Data<"/v1/monitors">>[] }) {
     <ul class="lines">
       {down.map((each) => (
         <li key={each.id}>
-          <a href="/monitors">
+          <a href={`/monitors/${each.id}`}>
             <span class="grow cut">{each.name}</span>
             <Status of="down" />
             <span class="soft small when">

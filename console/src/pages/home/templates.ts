@@ -52,3 +52,9 @@ export function gitLines(template: GitTemplate, owner: string, token: string): s
   const commit = template === "site" ? "" : 'git add . && git commit -m "first version"\n';
   return `${files}\n${commit}git remote add live ${remote}\ngit push live main`;
 }
+
+/** The same with the command line, for a folder that is there already. */
+export function cliLines(template: GitTemplate, token: string): string {
+  const files = { site: "cd my-site", express: EXPRESS, fastapi: FASTAPI }[template];
+  return `${files}\nprintf %s '${token}' | moorage login ${location.origin} --token\nmoorage deploy`;
+}

@@ -14,6 +14,7 @@ import { Tabs } from "../../ui/tabs";
 const t = text.operator;
 const TABS: { key: string; label: string; component: AnyComponent }[] = [
   { key: "", label: t.tabs.overview, component: lazy(() => import("./platform")) },
+  { key: "machines", label: t.tabs.machines, component: lazy(() => import("./machines")) },
   { key: "jobs", label: t.tabs.jobs, component: lazy(() => import("./jobs")) },
   { key: "organizations", label: t.tabs.organizations, component: lazy(() => import("./organizations")) },
   { key: "users", label: t.tabs.users, component: lazy(() => import("./users")) },

@@ -22,6 +22,7 @@ const TABS: { key: string; label: string; component: AnyComponent<OrganizationTa
   { key: "members", label: text.organization.tabs.members, component: lazy(() => import("./members")) },
   { key: "tokens", label: text.organization.tabs.tokens, component: lazy(() => import("./tokens")) },
   { key: "usage", label: text.organization.tabs.usage, component: lazy(() => import("./usage")) },
+  { key: "registries", label: text.organization.tabs.registries, component: lazy(() => import("./registries")) },
   { key: "github", label: text.organization.tabs.github, component: lazy(() => import("./github")) },
 ];
 

@@ -1,11 +1,12 @@
-/** Create a project: from a folder or ZIP, or from a git repository. */
+/** Create a project: from a folder or ZIP, from a git repository, or from a ready image. */
 
 import { useEffect, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
-import type { Body } from "../../api/types";
+import type { Body, Data } from "../../api/types";
 import { PageHead } from "../../frame/page";
+import { fromLines } from "../../lib/args";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { ApiCall } from "../../ui/apicall";
@@ -13,10 +14,11 @@ import { Card } from "../../ui/feedback";
 import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
 import { DropSite } from "../home/drop";
 import { RepositoryField } from "../repositories/field";
+import { Detected } from "./detected";
 
 export default function CreateProject() {
   const { query } = useLocation();
-  const [source, setSource] = useState(query["from"] === "git" ? "git" : "upload");
+  const [source, setSource] = useState(["git", "image"].includes(query["from"] ?? "") ? query["from"]! : "upload");
   const t = text.createProject;
   return (
     <>
@@ -28,10 +30,11 @@ export default function CreateProject() {
           onChange={setSource}
           options={[
             { value: "upload", label: t.fromUpload, hint: text.home.dropHint },
-            { value: "git", label: t.fromRepository, hint: text.home.fromGitHint },
+            { value: "git", label: t.fromRepository, hint: t.fromRepositoryHint },
+            { value: "image", label: t.fromImage, hint: t.fromImageHint },
           ]}
         />
-        {source === "upload" ? <DropSite /> : <FromRepository />}
+        {source === "upload" ? <DropSite /> : source === "git" ? <FromRepository /> : <FromImage />}
       </div>
     </>
   );
@@ -47,6 +50,11 @@ interface Values {
   buildCmd: string;
   buildDir: string;
   startCmd: string;
+  healthCheckPath: string;
+  dockerFilePath: string;
+  dockerBuildContextDir: string;
+  dockerBuildTarget: string;
+  dockerBuildArgs: string; // lines
   autoDeploy: boolean;
   prPreview: boolean;
   enableAnalytics: boolean;
@@ -54,33 +62,47 @@ interface Values {
 
 const INITIAL: Values = {
   name: "", repositoryName: "", branch: "main", slug: "auto", language: "auto", baseDir: "", buildCmd: "", buildDir: "",
-  startCmd: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
+  startCmd: "", healthCheckPath: "", dockerFilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
 };
 const OF_KIND: Record<string, (keyof Values)[]> = {
   auto: ["buildCmd", "buildDir", "startCmd"],
   static: ["buildCmd", "buildDir"],
-  container: ["language", "buildCmd", "startCmd"],
+  container: ["language", "buildCmd", "startCmd", "healthCheckPath"],
+  docker: ["language", "startCmd", "healthCheckPath", "dockerFilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"],
 };
+
+const IMAGE = { name: "", publicImage: "", startCmd: "", healthCheckPath: "" };
+const LANGUAGES = Object.entries(text.projects.languages).map(([value, label]) => ({ value, label }));
+type Created = Data<"/v1/projects", "post">;
+
+function fieldsOf({ slug, language }: Values): (keyof Values)[] {
+  return OF_KIND[slug === "container" && language === "docker" ? "docker" : slug] ?? [];
+}
 
 /** The fields of the chosen kind that have a value; the server has defaults for all others. */
 function bodyOf(values: Values): Body<"/v1/projects", "post"> {
   const { name, repositoryName, branch, slug, baseDir, autoDeploy, prPreview, enableAnalytics } = values;
-  const chosen = (OF_KIND[slug] ?? []).filter((field) => values[field] !== "").map((field) => [field, values[field]]);
+  const chosen = fieldsOf(values).filter((field) => values[field] !== "").map((field) => [field, field === "dockerBuildArgs" ? fromLines(values[field]) : values[field]]);
   const body = { name, repositoryName, branch, slug, autoDeploy, prPreview, enableAnalytics, ...(baseDir && { baseDir }), ...Object.fromEntries(chosen) };
   return body as Body<"/v1/projects", "post">;
 }
 
-function FromRepository() {
+/** What all forms of this page do after the project exists. */
+function useCreated() {
   const { route } = useLocation();
-  const t = text.createProject;
-  const form = useForm(INITIAL, (values) => api.post("/v1/projects", { body: bodyOf(values) }), {
-    done: (made) => t.created(made.name),
+  return {
+    done: (made: Created) => text.createProject.created(made.name),
     refreshes: ["/v1/projects", "/v1/usage"],
-    onDone: (made) => route(`/projects/${made.name}/deployments/${made.deploymentUuid}`),
-  });
+    onDone: (made: Created) => route(`/projects/${made.name}/deployments/${made.deploymentUuid}`),
+  };
+}
+
+function FromRepository() {
+  const t = text.createProject;
+  const form = useForm(INITIAL, (values) => api.post("/v1/projects", { body: bodyOf(values) }), useCreated());
   const values = form.values.value;
   const hint = useNameHint(values.name);
-  const has = (field: keyof Values) => OF_KIND[values.slug]?.includes(field);
+  const has = (field: keyof Values) => fieldsOf(values).includes(field);
   return (
     <Card>
       <Form form={form} submit={t.submit} why={whyNot("member")}>
@@ -106,22 +128,52 @@ function FromRepository() {
             { value: "container", label: text.projects.kinds["container"]!, hint: t.kindContainer },
           ]}
         />
+        {has("language") && <SelectField form={form} name="language" label={t.language} options={LANGUAGES} />}
+        {values.language !== "docker" || values.slug !== "container" ? <Detected {...values} /> : null}
         <SwitchField form={form} name="autoDeploy" label={t.autoDeploy} />
         <details class="fold">
           <summary>{text.common.advanced}</summary>
           <div class="stack wide">
             <div class="fields">
-              {has("language") && <SelectField form={form} name="language" label={t.language} options={["auto", "nodejs", "python", "go", "docker"].map((value) => ({ value, label: value }))} />}
               <TextField form={form} name="baseDir" label={t.baseDir} placeholder="./" isCode isOptional />
               {has("buildCmd") && <TextField form={form} name="buildCmd" label={t.buildCmd} placeholder="npm run build" isCode isOptional />}
               {has("buildDir") && <TextField form={form} name="buildDir" label={t.buildDir} placeholder="dist" isCode isOptional />}
               {has("startCmd") && <TextField form={form} name="startCmd" label={t.startCmd} placeholder="npm start" isCode isOptional />}
+              {has("healthCheckPath") && <TextField form={form} name="healthCheckPath" label={t.health} placeholder="/" isCode isOptional />}
+              {has("dockerFilePath") && <TextField form={form} name="dockerFilePath" label={t.dockerFilePath} placeholder="./Dockerfile" isCode isOptional />}
+              {has("dockerBuildContextDir") && <TextField form={form} name="dockerBuildContextDir" label={t.dockerBuildContextDir} placeholder="./" isCode isOptional />}
+              {has("dockerBuildTarget") && <TextField form={form} name="dockerBuildTarget" label={t.dockerBuildTarget} hint={t.dockerBuildTargetHint} isCode isOptional />}
             </div>
+            {has("dockerBuildArgs") && <TextField form={form} name="dockerBuildArgs" label={t.dockerBuildArgs} hint={t.dockerBuildArgsHint} placeholder="NODE_ENV=production" rows={3} isCode isOptional />}
             <SwitchField form={form} name="prPreview" label={t.prPreview} />
             <SwitchField form={form} name="enableAnalytics" label={t.analytics} />
           </div>
         </details>
         <ApiCall method="POST" path="/v1/projects" body={bodyOf(values)} />
+      </Form>
+    </Card>
+  );
+}
+
+function FromImage() {
+  const t = text.createProject;
+  const bodyOfImage = ({ name, publicImage, startCmd, healthCheckPath }: typeof IMAGE) =>
+    ({ slug: "container", name, publicImage, ...(startCmd && { startCmd }), ...(healthCheckPath && { healthCheckPath }) }) as Body<"/v1/projects", "post">;
+  const form = useForm(IMAGE, (values) => api.post("/v1/projects", { body: bodyOfImage(values) }), useCreated());
+  const hint = useNameHint(form.values.value.name);
+  return (
+    <Card>
+      <Form form={form} submit={t.submit} why={whyNot("member")}>
+        <TextField form={form} name="name" label={text.common.name} hint={hint} clean={(given) => given.toLowerCase()} isFocused />
+        <TextField form={form} name="publicImage" label={t.image} hint={t.imageHint} placeholder="nginx:1.27" isCode clean={(given) => given.trim()} />
+        <details class="fold">
+          <summary>{text.common.advanced}</summary>
+          <div class="fields">
+            <TextField form={form} name="startCmd" label={t.startCmd} hint={text.jobs.imageCommandHint} isCode isOptional />
+            <TextField form={form} name="healthCheckPath" label={t.health} placeholder="/" isCode isOptional />
+          </div>
+        </details>
+        <ApiCall method="POST" path="/v1/projects" body={bodyOfImage(form.values.value)} />
       </Form>
     </Card>
   );

@@ -1,7 +1,7 @@
 /** The list of projects. */
 
 import { Boxes, ExternalLink } from "lucide-preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { refresh, useResource } from "../../api/resource";
 import { PageHead } from "../../frame/page";
@@ -54,7 +54,7 @@ export default function Projects() {
   const more = useMore(first.data?.nextCursor ?? null);
   const create = <CreateButton href="/projects/new" label={text.projects.create} />;
   useEffect(() => () => refresh("/v1/usage"), []);
-  const rows = [...(first.data?.items ?? []), ...more.items];
+  const rows = useMemo(() => [...(first.data?.items ?? []), ...more.items], [first.data, more.items]);
   return (
     <>
       <PageHead title={text.projects.title} count={first.data && more.cursor === null ? rows.length : undefined} actions={create} />

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import type { Body } from "../../api/types";
+import { fromLines, toLines } from "../../lib/args";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
@@ -27,7 +28,7 @@ export default function Settings({ project }: TabProps) {
   const isApp = project.slug === "container";
   return (
     <div class="settings-grid">
-      {project.repositoryName !== null && <Build project={project} />}
+      {(project.repositoryName !== null || project.publicImage !== null) && <Build project={project} />}
       {isApp && <Compute project={project} />}
       <Deploys project={project} />
       <Rename project={project} />
@@ -36,22 +37,31 @@ export default function Settings({ project }: TabProps) {
   );
 }
 
-type BuildField = "baseDir" | "buildCmd" | "buildDir" | "startCmd" | "healthCheckPath" | "dockerFilePath";
+type BuildField = "baseDir" | "buildCmd" | "buildDir" | "startCmd" | "healthCheckPath" | "publicImage" | "dockerFilePath" | "dockerBuildContextDir" | "dockerBuildTarget" | "dockerBuildArgs";
 
 const OF_KIND: Record<string, BuildField[]> = {
   static: ["baseDir", "buildCmd", "buildDir"],
-  container: ["baseDir", "buildCmd", "startCmd", "healthCheckPath", "dockerFilePath"],
+  container: ["baseDir", "buildCmd", "startCmd", "healthCheckPath"],
+  docker: ["baseDir", "startCmd", "healthCheckPath", "dockerFilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"],
+  image: ["publicImage", "startCmd", "healthCheckPath"],
 };
+
+/** A repository whose Dockerfile was detected has the fields of both. */
+function fieldsOf({ publicImage, slug, language }: Project): BuildField[] {
+  if (publicImage !== null) return OF_KIND["image"]!;
+  if (slug !== "container") return OF_KIND[slug ?? ""] ?? ["baseDir", "buildCmd", "buildDir", "startCmd"];
+  return language === "docker" ? OF_KIND["docker"]! : [...OF_KIND["container"]!, ...(language === "auto" || language === null ? (["dockerFilePath"] as const) : [])];
+}
 
 /** Only what was changed is sent, so that what others changed meanwhile stays. */
 function Build({ project }: { project: Project }) {
   const t = text.projectSettings;
-  const names = OF_KIND[project.slug ?? ""] ?? ["baseDir", "buildCmd", "buildDir", "startCmd"];
-  const stored = (name: BuildField) => project[name] ?? "";
+  const names = fieldsOf(project);
+  const stored = (name: BuildField) => (name === "dockerBuildArgs" ? toLines(project[name]) : (project[name] ?? ""));
   const initial = Object.fromEntries(names.map((name) => [name, stored(name)])) as Record<BuildField, string>;
   const form = useForm(
     initial,
-    (values) => patch(project.name, Object.fromEntries(names.filter((name) => values[name] !== stored(name)).map((name) => [name, values[name]]))),
+    (values) => patch(project.name, Object.fromEntries(names.filter((name) => values[name] !== stored(name)).map((name) => [name, name === "dockerBuildArgs" ? fromLines(values[name]) : values[name]]))),
     { refreshes: ["/v1/projects"], onDone: tell },
   );
   const labels: Record<BuildField, [label: string, placeholder: string]> = {
@@ -60,14 +70,19 @@ function Build({ project }: { project: Project }) {
     buildDir: [t.buildDir, "dist"],
     startCmd: [t.startCmd, t.detected],
     healthCheckPath: [t.health, "/"],
+    publicImage: [t.image, "nginx:1.27"],
     dockerFilePath: [t.dockerFilePath, "./Dockerfile"],
+    dockerBuildContextDir: [t.dockerBuildContextDir, "./"],
+    dockerBuildTarget: [t.dockerBuildTarget, ""],
+    dockerBuildArgs: [t.dockerBuildArgs, "NODE_ENV=production"],
   };
+  const hints: Partial<Record<BuildField, string>> = { healthCheckPath: t.healthHint, publicImage: t.imageHint, dockerBuildArgs: t.dockerBuildArgsHint };
   return (
     <Card title={t.build} foot={t.buildHint}>
       <Form form={form} submit={text.common.save} why={whyNot("member")}>
         <div class="fields">
           {names.map((name) => (
-            <TextField key={name} form={form} name={name} label={labels[name][0]} placeholder={labels[name][1]} hint={name === "healthCheckPath" ? t.healthHint : undefined} isCode />
+            <TextField key={name} form={form} name={name} label={labels[name][0]} placeholder={labels[name][1]} hint={hints[name]} rows={name === "dockerBuildArgs" ? 3 : undefined} isCode />
           ))}
         </div>
       </Form>

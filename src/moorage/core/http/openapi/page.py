@@ -86,7 +86,7 @@ def _introduction(document: Schema, server: str) -> str:
     return f"""<section id=start><h2>First call</h2>
 <p>Send an API token, or the session token of a login, as a bearer token. On the machine that the platform runs on,
 <code>moorage admin token</code> prints one:</p>
-<pre><code>TOKEN=$(moorage admin token)
+<pre tabindex=0><code>TOKEN=$(moorage admin token)
 curl {url}/v1/me -H "Authorization: Bearer $TOKEN"</code></pre>
 <p>An API token belongs to one organization. A session token belongs to a person: say which organization it acts on with
 the header <code>x-organization-id</code>, unless there is only one. The same content is available as an OpenAPI 3.1
@@ -103,7 +103,7 @@ in this tab.</p>
 <p>A success carries <code>data</code>, or nothing more; the tables below list what is in <code>data</code>. A failure
 carries a code, a message, the bad fields by name where there are any, and the id to search the logs for, which is also
 the header <code>x-request-id</code>. Times are UTC with milliseconds.</p>
-<pre><code>{{"success": true, "data": {{"id": 1}}}}
+<pre tabindex=0><code>{{"success": true, "data": {{"id": 1}}}}
 {{"success": false, "error": {{"code": "bad_request", "message": "The request is not valid",
   "fields": {{"name": "is required"}}, "traceId": "4bf92f3577b34da6"}}}}</code></pre>
 <p>JSON is read strictly: <code>"60"</code> is not a number, and <code>null</code> is only for fields that allow it.
@@ -133,7 +133,7 @@ def _route(operation: Operation, schemas: Schemas, server: str) -> str:
         _body(operation, schemas),
         _answer(operation, schemas),
         _errors(operation),
-        f"<pre><code>{escape(curl(operation, schemas, server))}</code></pre>",
+        f"<pre tabindex=0><code>{escape(curl(operation, schemas, server))}</code></pre>",
         f'<details class=try data-try="{_form_data(operation, schemas)}"><summary>Try it</summary></details></section>',
     ]
     return "\n".join(part for part in parts if part)
