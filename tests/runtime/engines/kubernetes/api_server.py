@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-import uvicorn
 import yaml
 from tests.runtime.engines.kubernetes.api_store import ApiError, Event, Manifest, Store, matches
 from tests.runtime.engines.kubernetes.containers import Process
 from tests.runtime.engines.kubernetes.controllers import NODE, Controllers
 from tests.runtime.engines.kubernetes.kubelet import Kubelet, PodRun
+from uvicorn.config import Config
+from uvicorn.server import Server  # `uvicorn.Server` is None where the platform's server was imported first.
 
 from moorage.runtime.engines.kubernetes.client import KINDS
 
@@ -99,9 +100,7 @@ class LabCluster:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.store.on_change = self._wake
-        server = uvicorn.Server(
-            uvicorn.Config(self, host="127.0.0.1", port=0, log_level="critical", ws="wsproto", lifespan="off")
-        )
+        server = Server(Config(self, host="127.0.0.1", port=0, log_level="critical", ws="wsproto", lifespan="off"))
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         serving = asyncio.create_task(server._serve())
         while not server.started:
