@@ -112,13 +112,13 @@ function useCommands(): Command[] {
     () => [
       ...NAV.filter((each) => !each.isForOperators || me.data?.isOperator).map(({ label, icon, href }) => ({ label, icon, href, note: text.palette.pages })),
       ...actionsOf(path, projects),
+      ...ACTIONS,
       ...projects.map((each) => ({ label: each.name, icon: Boxes, href: `/projects/${each.name}`, note: hostOf(each.projectUrl) })),
       ...(functions.data?.items ?? []).map((each) => ({ label: each.name, icon: SquareFunction, href: `/functions/${each.name}`, note: text.nav.functions })),
       ...(databases.data?.items ?? []).map((each) => ({ label: each.name ?? "", icon: Database, href: `/databases/${each.name}`, note: each.type })),
       ...(schedules.data ?? []).map((each) => ({ label: each.name, icon: CalendarClock, href: `/schedules/${each.id}`, note: each.cronSchedule })),
       ...(cronjobs.data?.items ?? []).map((each) => ({ label: each.name ?? "", icon: Clock, href: `/cronjobs/${each.name}`, note: each.cronSchedule ?? "" })),
       ...(monitors.data ?? []).map((each) => ({ label: each.name ?? "", icon: Pulse, href: `/monitors/${each.id}`, note: hostOf(each.url ?? "") })),
-      ...ACTIONS,
     ],
     [path, projects, functions.data, databases.data, cronjobs.data, schedules.data, monitors.data, me.data],
   );

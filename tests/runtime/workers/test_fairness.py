@@ -57,6 +57,7 @@ def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
             sandbox = FunctionSandbox(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
             sandbox.group = groups.create(f"cell-{process.pid}")
             stack.callback(sandbox.group.remove)
+            stack.callback(process.wait)  # In the idle class, a killed process can take long to end on a busy machine.
             stack.callback(sandbox.group.kill)
             sandbox.group.limit(memory_mb=128, pids=64, weight=100)
             sandbox.group.attach(process.pid)
