@@ -175,7 +175,7 @@ async def test_listeners_get_the_keys_of_workloads_that_change_and_end(lab: Lab)
     started = list(changed)
 
     await crash(lab, "r1")
-    await lab.until("r1", lambda found: found.restarts == 1)
+    await lab.until("r1", lambda found: found.restarts == 1 and found.is_listening)
     crashed = changed[len(started) :]
     await lab.engine.workloads.stop("r1", 10.0)
 

@@ -49,6 +49,7 @@ class LabCluster:
         self._is_stopped = asyncio.Event()
         self._is_paused = False
         self._streams: set[asyncio.Task[Any]] = set()
+        self._waiters: set[asyncio.Event] = set()  # of watches
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -132,8 +133,6 @@ class LabCluster:
             self.kubelet.step()
             for waiter in list(self._waiters):
                 waiter.set()
-
-    _waiters: set[asyncio.Event] = set()  # noqa: RUF012
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         query = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode()).items()}
@@ -225,8 +224,7 @@ class LabCluster:
                         yield line
                 try:
                     await asyncio.wait_for(waiter.wait(), BOOKMARK_S)
-                except TimeoutError:
-                    version = max(version, self.store.version)
+                except TimeoutError:  # The version of the last event: a later one may not be sent yet.
                     yield _line("BOOKMARK", {"kind": kind, "metadata": {"resourceVersion": str(version)}})
         finally:
             self._waiters.discard(waiter)
