@@ -92,10 +92,10 @@ def test_totals_are_true_under_20_runs_at_once(platform: Platform, language: str
 
 
 def test_a_run_during_which_the_function_gateway_is_killed_counts_once(platform: Platform) -> None:
-    name = platform.create(new_name("scheduled"), "python", CODE["python"], timeout=1000)
+    name = platform.create(new_name("scheduled"), "python", CODE["python"], timeout=3000)
     # A warm instance: the run that is killed below has started as soon as it is in flight.
     run(platform, schedule(platform, name, params={"greeting": ""}))
-    made = schedule(platform, name, params={"greeting": "", "sleep": 0.9})
+    made = schedule(platform, name, params={"greeting": "", "sleep": 2.9})
     answers: list[Answer] = []
     path = f"/v1/scheduled-functions/{made['id']}/run"
     caller = threading.Thread(target=lambda: answers.append(platform.send("POST", path)))
