@@ -14,7 +14,7 @@ from tests.client import Client
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock, to_wire
-from moorage.core.kit.ids import is_token, token_hash
+from moorage.core.kit.ids import token_hash
 
 pytestmark = pytest.mark.anyio
 
@@ -38,14 +38,12 @@ async def test_a_created_token_is_shown_once_with_exactly_these_fields(
     assert (await api.get("/v1/whoami", token=made["token"])).data["role"] == "admin"
 
 
-async def test_a_token_is_40_base62_characters_that_end_in_a_checksum(api: Client, db: Database) -> None:
+async def test_a_token_is_40_base62_characters(api: Client, db: Database) -> None:
     house = await make_house(db)
 
     made = (await api.post("/v1/api-tokens", token=house.tokens[Role.OWNER], json={"name": "ci"})).data["token"]
 
     assert re.fullmatch(r"psk_test_[0-9A-Za-z]{40}", made)
-    assert is_token(made, "psk_test_")
-    assert not is_token(made[:-1] + ("a" if made[-1] != "a" else "b"), "psk_test_")
 
 
 @IN_PRODUCTION

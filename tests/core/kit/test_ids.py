@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import re
+import string
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.core.kit.ids import is_token, new_token, parse_id, parse_uuid, slugify, token_hash, token_preview
+from moorage.core.kit.ids import new_token, parse_id, parse_uuid, slugify, token_hash, token_preview
 
 
-def test_a_token_is_its_prefix_and_forty_characters() -> None:
+def test_a_token_is_its_prefix_and_forty_characters_that_end_in_a_checksum() -> None:
     token = new_token("psk_test_")
 
     assert re.fullmatch(r"psk_test_[0-9A-Za-z]{40}", token)
-    assert is_token(token, "psk_live_", "psk_test_")
+    digits = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    checksum = sum(digits.index(digit) * 62**at for at, digit in enumerate(reversed(token[-6:])))
+    assert checksum == zlib.crc32(token[:-6].encode())
     assert token_preview(token) == f"psk_...{token[-4:]}"
     assert token not in token_hash(token)
 
 
 def test_tokens_do_not_repeat() -> None:
     assert len({new_token("psk_test_") for _ in range(1000)}) == 1000
-
-
-@pytest.mark.parametrize("at", range(9, 49))
-def test_a_token_with_any_character_changed_is_not_a_token(at: int) -> None:
-    token = new_token("psk_test_")
-    changed = token[:at] + ("a" if token[at] != "a" else "b") + token[at + 1 :]
-
-    assert not is_token(changed, "psk_test_")
-
-
-@pytest.mark.parametrize("text", ["", "psk_", "psk_test_", "psk_test_" + "a" * 40, "psk_test_" + "é" * 40, "Bearer x"])
-def test_what_is_no_token_is_not_taken_for_one(text: str) -> None:
-    assert not is_token(text, "psk_test_")
 
 
 @pytest.mark.parametrize(

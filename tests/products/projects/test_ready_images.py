@@ -131,8 +131,9 @@ async def test_all_parts_of_the_image_are_stored_for_the_deployment(
     assert stored == digest
     assert lines[-1] == f"Image {image_of(registry)}: {digest}"
     owned = await db.read(lambda tx: tx.all(artifact_tables.OWNED, org_id=team.org_id, owner=OWNER))
-    parts = await ImageBlobs(db, app.artifacts).blobs_of(team.org_id, digest)
-    assert {f"sha256:{each}" for each in owned} == set(parts)
+    manifest = await ImageBlobs(db, app.artifacts).manifest(team.org_id, digest)
+    parts = {digest, manifest.config.digest, *(part.digest for part in manifest.layers)}
+    assert {f"sha256:{each}" for each in owned} == parts
     assert len(parts) == 3
 
 

@@ -78,7 +78,7 @@ def test_a_copy_comes_back_as_it_was_when_it_was_made(server: Server, copy: Copy
 
     other = recovered(server, copy, [], None)
     contents = other.kind.count_rows(other.access, other.names)
-    is_recovering = physical.is_recovering(other.access)
+    (is_recovering,) = other.as_platform("SELECT pg_is_in_recovery()")
     other.stop()
 
     assert contents["public.ships"] == 1000

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from moorage.cli.help import group
 from moorage.cli.output.asking import YesOption, confirm
-from moorage.cli.output.tables import Column, JsonOption, show_json, show_list, show_one
+from moorage.cli.output.tables import Column, JsonOption, show_list, show_one
 from moorage.cli.output.terminal import is_terminal, note, plain, stop
 from moorage.cli.output.words import ago, state_style
 from moorage.cli.resources.finding import find, given
-from moorage.cli.resources.functions.calling import read_data
+from moorage.cli.resources.functions.calling import read_data, show_result
 from moorage.cli.session import connect
 from moorage.cli.session.names import argument
 from moorage.client.models import ScheduledFunction
@@ -102,14 +101,7 @@ def run(schedule: ScheduleArgument, as_json: JsonOption = False) -> None:
 
     Examples: `moorage schedules run nightly`.
     """
-    result = connect.client().schedules.run(_find(schedule).id)
-    note(f"version {result.version}, {result.duration_ms:.1f} ms, {plain(result.activation_id)}", "dim")
-    if as_json:
-        show_json(result)
-    elif result.status != "error":
-        sys.stdout.write(json.dumps(result.result, indent=2, ensure_ascii=False) + "\n")
-    if result.status == "error":
-        stop(f"the function failed: {plain(result.error)}")
+    show_result(connect.client().schedules.run(_find(schedule).id), as_json)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import random
 import re
 import secrets
@@ -50,19 +49,10 @@ def parse_uuid(text: str) -> str | None:
 def new_token(prefix: str) -> str:
     """Return `<prefix>` and 40 base62 characters; the last 6 are a checksum.
 
-    The checksum lets secret scanners and the API reject text that is not a token without a query.
+    The checksum lets secret scanners reject text that is not a token.
     """
     body = prefix + _to_base62(secrets.randbelow(62**RANDOM_CHARS), RANDOM_CHARS)
     return body + _checksum(body)
-
-
-def is_token(text: str, *prefixes: str) -> bool:
-    """Check the form and checksum of a token with one of the prefixes."""
-    prefix = next((p for p in prefixes if text.startswith(p)), None)
-    if prefix is None or len(text) != len(prefix) + RANDOM_CHARS + CHECKSUM_CHARS or not text.isascii():
-        return False
-    body, checksum = text[:-CHECKSUM_CHARS], text[-CHECKSUM_CHARS:]
-    return hmac.compare_digest(_checksum(body), checksum)
 
 
 @lru_cache(maxsize=4096)

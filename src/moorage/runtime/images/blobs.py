@@ -23,7 +23,6 @@ from moorage.errors import NotFound
 from moorage.runtime.images.layers import MB
 from moorage.runtime.images.manifests import (
     OCI_CONFIG,
-    OCI_LAYER,
     OCI_MANIFEST,
     BadImage,
     Descriptor,
@@ -35,7 +34,6 @@ from moorage.runtime.images.references import PullFailed
 
 MAX_DOCUMENT_BYTES = 8 * MB  # of a manifest or configuration
 _PREFIX = "sha256:"
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 class ImageBlobs:
@@ -44,12 +42,6 @@ class ImageBlobs:
     def __init__(self, db: Database, artifacts: ArtifactStore) -> None:
         self._db = db
         self._artifacts = artifacts
-
-    async def put_layer(self, org_id: int, path: Path, *, owner: str) -> Descriptor:
-        """Store a layer, an archive that is uncompressed or compressed with gzip or zstd. Safe to repeat."""
-        packing = await asyncio.to_thread(_packing, path)
-        stored = await self._artifacts.put_file(org_id, path, owner=owner)
-        return Descriptor(OCI_LAYER + packing, _PREFIX + stored.digest, stored.size)
 
     async def put_blob(self, org_id: int, path: Path, *, owner: str, media_type: str = "") -> Descriptor:
         """Store a file as it is, such as a part that a client pushes."""
@@ -61,18 +53,6 @@ class ImageBlobs:
     ) -> Descriptor:
         body = config if isinstance(config, bytes) else _encode(config)
         return await self._put_document(org_id, body, media_type, owner)
-
-    async def put_manifest(
-        self, org_id: int, config: Descriptor, layers: Sequence[Descriptor], *, owner: str
-    ) -> Descriptor:
-        """Store the manifest of blobs that are stored already; its digest names the image."""
-        document = {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": as_document(config),
-            "layers": [as_document(layer) for layer in layers],
-        }
-        return await self.put_manifest_bytes(org_id, _encode(document), owner=owner)
 
     async def put_manifest_bytes(
         self, org_id: int, body: bytes, *, owner: str, media_type: str = OCI_MANIFEST
@@ -99,10 +79,6 @@ class ImageBlobs:
         if isinstance(manifest, Index):
             raise BadImage("the image's manifest is an index")
         return manifest
-
-    async def blobs_of(self, org_id: int, digest: str) -> list[str]:
-        """Return the digests of an image's manifest, configuration and layers."""
-        return [digest, *(part.digest for part in _parts(await self.manifest(org_id, digest)))]
 
     async def has(self, org_id: int, digest: str) -> bool:
         try:
@@ -144,10 +120,6 @@ class ImageBlobs:
         return Descriptor(media_type, _PREFIX + stored.digest, stored.size)
 
 
-def as_document(part: Descriptor) -> dict[str, Any]:
-    return {"mediaType": part.media_type, "digest": part.digest, "size": part.size}
-
-
 def _parts(manifest: Manifest) -> list[Descriptor]:
     return [manifest.config, *manifest.layers]
 
@@ -170,9 +142,3 @@ def _hex(digest: str) -> str:
 
 def _encode(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
-
-
-def _packing(path: Path) -> str:
-    with path.open("rb") as file:
-        start = file.read(4)
-    return "+gzip" if start.startswith(_GZIP) else "+zstd" if start == _ZSTD else ""

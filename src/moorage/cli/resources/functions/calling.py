@@ -16,7 +16,7 @@ from moorage.cli.output.words import parsed
 from moorage.cli.session import connect
 from moorage.cli.session.names import FunctionArgument
 from moorage.client import Client
-from moorage.client.models import FunctionInvocation
+from moorage.client.models import FunctionInvocation, InvokeFunctionResult
 
 RECORD_WAIT_S = 3.0  # The record of a call, with its logs, is stored shortly after its result is sent.
 RECORD_POLL_S = 0.1
@@ -47,6 +47,11 @@ def invoke(
     result = client.functions.invoke(name, body=payload)
     if shows_logs:
         _print_logs(_record_of(client, name, result.activation_id))
+    show_result(result, as_json)
+
+
+def show_result(result: InvokeFunctionResult, as_json: bool) -> None:
+    """Print the result of a call; exit with 1 if the function failed."""
     note(f"version {result.version}, {result.duration_ms:.1f} ms, {plain(result.activation_id)}", "dim")
     if as_json:
         show_json(result)

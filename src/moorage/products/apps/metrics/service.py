@@ -110,7 +110,7 @@ class Requests:
         if 100 <= hit.status < 600:
             self.classes[hit.status // 100 - 1] += 1
         if hit.status != WEBSOCKET:  # The duration of a WebSocket is not a latency of the app.
-            step = bisect_left(STEPS_MS, hit.seconds * 1000)
+            step = step_of(hit.seconds * 1000)
             self.histogram[step] = self.histogram.get(step, 0) + 1
 
     def merge(self, other: Requests) -> None:

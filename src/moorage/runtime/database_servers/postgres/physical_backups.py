@@ -152,12 +152,6 @@ def wait_until_archived(access: Access, name: str, within_s: float = ARCHIVE_TIM
             time.sleep(ARCHIVE_POLL_INTERVAL_S)
 
 
-def is_recovering(access: Access) -> bool:
-    with connected(access, "postgres") as connection:
-        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-    return bool(row and row[0])
-
-
 def archived_files(archive: Path) -> list[str]:
     """Return the WAL files in an archive folder, oldest first."""
     if not archive.is_dir():
