@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 import structlog
 from sqlalchemy import create_engine
-from tests import compiled
+from tests import compiled, order
 from tests.client import Client
 from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
 from tests.shared import SharedServers, group_of
@@ -75,11 +75,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests of a file in one process, so that its fixtures are set up once; a test may name another group."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if hasattr(config, "workerinput"):  # one of several processes
+        order.longest_first(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -25,6 +26,7 @@ NOT_IMPORTED = {
 }
 
 
+@cache
 def third_party_imports() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in modules():
@@ -42,10 +44,17 @@ def third_party_imports() -> dict[str, Path]:
     return found
 
 
+@cache
+def providers() -> dict[str, list[str]]:
+    """Return the installed distributions of each package."""
+    return dict(packages_distributions())
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@cache
 def declared() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [each for group in project["optional-dependencies"].values() for each in group]
@@ -56,7 +65,7 @@ def declared() -> set[str]:
 
 
 def test_every_imported_package_is_declared() -> None:
-    distributions = packages_distributions()
+    distributions = providers()
 
     missing = {
         name: path.name
@@ -69,7 +78,7 @@ def test_every_imported_package_is_declared() -> None:
 
 
 def test_every_declared_package_is_imported() -> None:
-    distributions = packages_distributions()
+    distributions = providers()
     used = {normal(each) for name in third_party_imports() for each in distributions.get(name, [name])}
 
     assert declared() - used - NOT_IMPORTED.keys() <= {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}

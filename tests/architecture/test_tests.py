@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from tests import order
 from tests.architecture.source import ROOT
 
 
@@ -54,3 +56,10 @@ def test_nothing_that_outlives_a_test_is_made_in_its_event_loop() -> None:
     }
 
     assert [name for name, text in supporting.items() if fixtures.search(text)] == []
+
+
+def test_every_group_that_starts_early_exists() -> None:
+    groups = set(re.findall(r"xdist_group\(\"([^\"]+)\"\)", "\n".join(sources().values())))
+    files = {Path(name).stem for name in sources()}
+
+    assert [name for name in order.LONGEST if name not in groups | files | {"architecture", "postgres"}] == []

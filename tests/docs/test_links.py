@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,14 @@ def call_problem(words: list[str]) -> str | None:
             return option_problem(command, words[at:])
         if word not in command.list_commands(None):  # type: ignore[arg-type]
             return f"moorage {' '.join(words)}: there is no command {word!r}"
-        command = command.get_command(None, word)  # type: ignore[arg-type]
+        command = subcommand(command, word)
     return None
+
+
+@cache
+def subcommand(group: TyperGroup, name: str) -> Any:
+    """Return a command of a group, which is built anew whenever it is looked up."""
+    return group.get_command(None, name)  # type: ignore[arg-type]
 
 
 def option_problem(command: Any, words: list[str]) -> str | None:
