@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("console")
 HOSTILE = "<img src=x onerror=alert(1)>"
 TABS = (
     *("", "deployments", "deployments/compare", "previews", "logs", "metrics", "visitors", "domains", "environment"),
-    *("rules?test=/old", "console", "settings"),
+    *("rules?test=/old", "console", "activity", "settings"),
 )
 SERVER = """
 const http = require("http");
@@ -122,8 +122,12 @@ def test_the_test_box_says_what_happens_to_a_path(console: Console, visit: Visit
         visit.page.get_by_label(f"Destination of rule {number}").fill(destination)
     visit.page.get_by_label("Path to test").fill("/old?page=2")
     expect(visit.page.get_by_role("status").get_by_text("/posts/first?page=2")).to_be_visible()
+    visit.page.get_by_role("button", name="Add header").click()
+    for label, value in (("Source", "/posts/*"), ("Header", "Cache-Control"), ("Value", "max-age=60")):
+        visit.page.get_by_label(f"{label} of header rule 1").fill(value)
+    expect(visit.page.get_by_role("status").get_by_text("Cache-Control: max-age=60")).to_be_visible()
     visit.page.get_by_role("button", name="Move rule 2 up").click()
-    visit.page.get_by_role("button", name="Save rules").click()
+    visit.page.get_by_role("button", name="Save rules").first.click()  # of the redirects
     expect(visit.page.get_by_text("Rules saved")).to_be_visible()
 
     stored = call(console, "GET", f"/v1/projects/{name}/redirects")
@@ -132,6 +136,19 @@ def test_the_test_box_says_what_happens_to_a_path(console: Console, visit: Visit
     gateway.request("GET", "/blog/x?page=2", headers={"Host": f"{name}.localhost"})
     answer = gateway.getresponse()
     assert (answer.status, answer.getheader("location")) == (301, "/posts/x?page=2")
+
+
+def test_the_activity_of_a_project_includes_its_former_name(console: Console, visit: Visit) -> None:
+    name = make_site(console, "former-site")
+    call(console, "PATCH", f"/v1/projects/{name}", {"env": [{"name": "A", "value": "1"}]})
+    call(console, "PATCH", f"/v1/projects/{name}/name", {"name": "later-site"})
+    visit.sign_in()
+    visit.settle("/projects/later-site/activity")
+
+    entries = visit.page.get_by_role("list", name="Activity").get_by_role("listitem")
+    expect(entries.first).to_contain_text("Demo User renamed project")
+    expect(entries.filter(has_text="updated project")).to_contain_text("changed: env")
+    expect(entries.filter(has_text="uploaded")).to_contain_text(name)
 
 
 def test_a_rule_that_is_refused_is_marked_at_its_field(console: Console, visit: Visit) -> None:

@@ -82,6 +82,8 @@ def test_a_project_is_created_from_an_image_and_its_image_can_be_changed(console
     visit.page.wait_for_url("**/projects/ready-image/deployments/*")
 
     assert call(console, "GET", "/v1/projects/ready-image")["publicImage"] == "localhost:9/nothing:1"
+    expect(visit.page.get_by_role("button", name="Deploy", exact=True)).to_be_visible()
+    expect(visit.page.get_by_role("button", name="Deploy new files")).to_have_count(0)
     visit.settle("/projects/ready-image/settings")
     visit.page.get_by_label("Image", exact=True).fill("localhost:9/nothing:2")
     visit.page.get_by_role("button", name="Save").first.click()

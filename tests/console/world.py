@@ -13,7 +13,7 @@ CODE = "def main(params):\n    return 'ahoy'\n"
 TABS = {
     "/projects/{site}": (
         *("", "/deployments", "/deployments/compare", "/previews", "/logs", "/metrics", "/visitors", "/domains"),
-        *("/environment", "/rules?test=/old", "/console", "/settings", "/deployments/{deployment}"),
+        *("/environment", "/rules?test=/old", "/console", "/activity", "/settings", "/deployments/{deployment}"),
     ),
     "/functions/{function}": (
         *("", "/test", "/invocations", "/metrics", "/versions", "/versions/1..2", "/environment", "/settings"),

@@ -84,6 +84,11 @@ class Entry {
     if (this.users.size > 0) void this.load();
   }
 
+  /** Plan no more reads while the tab is hidden. */
+  hidden(): void {
+    this.plan();
+  }
+
   private async loadNow(): Promise<void> {
     try {
       const data = await this.read();
@@ -171,7 +176,8 @@ export function refresh(...prefixes: string[]): void {
 
 addEventListener("online", () => refresh());
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) refresh();
+  if (document.hidden) for (const entry of entries.values()) entry.hidden();
+  else refresh();
 });
 let token = session.peek()?.token;
 session.subscribe((value) => {

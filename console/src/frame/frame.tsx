@@ -54,6 +54,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
     isDrawerOpen.value = false;
   }, [path]);
   useShortcut("mod+k", text.help.search, openPalette);
+  useShortcut("/", text.help.search, openPalette, true); // where no list has a filter box
   useShortcut("?", text.help.thisHelp, openHelp);
   useShortcut("t", text.help.toggleTheme, switchTheme);
   return (

@@ -76,3 +76,9 @@ export function hostOf(url: string): string {
 export function slugify(text: string): string {
   return text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 63).replace(/-+$/, "");
 }
+
+/** Numbers of things by their plural, without those that are zero: "1 member, 3 functions". */
+export function tally(numbers: Record<string, number>): string {
+  const some = Object.entries(numbers).filter(([, number]) => number > 0);
+  return some.map(([many, number]) => plural(number, many.replace(/s$/, ""), many)).join(", ");
+}

@@ -6,9 +6,11 @@ export interface Shortcut {
   keys: string; // "?", "/", "g p", "mod+k"
   label: string;
   run: (event: KeyboardEvent) => void;
+  isFallback?: boolean | undefined; // another shortcut with the same keys replaces it
 }
 
 const shortcuts = new Map<string, Shortcut>();
+const fallbacks = new Map<string, Shortcut>();
 let before = "";
 let timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -22,18 +24,19 @@ export function isTyping(target: EventTarget | null): boolean {
 }
 
 export function addShortcut(shortcut: Shortcut): () => void {
-  shortcuts.set(shortcut.keys, shortcut);
+  const added = shortcut.isFallback ? fallbacks : shortcuts;
+  added.set(shortcut.keys, shortcut);
   return () => {
-    if (shortcuts.get(shortcut.keys) === shortcut) shortcuts.delete(shortcut.keys);
+    if (added.get(shortcut.keys) === shortcut) added.delete(shortcut.keys);
   };
 }
 
 export function allShortcuts(): Shortcut[] {
-  return [...shortcuts.values()];
+  return [...new Map([...fallbacks, ...shortcuts]).values()];
 }
 
-export function useShortcut(keys: string, label: string, run: (event: KeyboardEvent) => void): void {
-  useEffect(() => addShortcut({ keys, label, run }), [keys, label, run]);
+export function useShortcut(keys: string, label: string, run: (event: KeyboardEvent) => void, isFallback = false): void {
+  useEffect(() => addShortcut({ keys, label, run, isFallback }), [keys, label, run]);
 }
 
 export function keysToShow(keys: string): string[] {
@@ -52,7 +55,8 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
-  const found = shortcuts.get(before ? `${before} ${name}` : name);
+  const keys = before ? `${before} ${name}` : name;
+  const found = shortcuts.get(keys) ?? fallbacks.get(keys);
   clearTimeout(timer);
   before = before || name.length > 1 ? "" : name;
   timer = setTimeout(() => (before = ""), 900);

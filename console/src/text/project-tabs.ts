@@ -9,6 +9,7 @@ export const projectTabs = {
   visitors: "Visitors",
   run: "Console",
   previews: "Previews",
+  activityEmpty: "Changes of this project appear here: who made them, when, and from where.",
 };
 
 export const environment = {
@@ -95,6 +96,7 @@ export const rules = {
   moveDown: (at: number) => `Move rule ${at} down`,
   remove: (at: number) => `Remove rule ${at}`,
   ruleField: (field: string, at: number) => `${field} of rule ${at}`,
+  headerField: (field: string, at: number) => `${field} of header rule ${at}`,
   save: "Save rules",
   discard: "Discard",
   unsaved: "Unsaved changes",
@@ -204,7 +206,7 @@ export const previews = {
 export const compare = {
   title: "Compare",
   compareWith: "Compare with the live one",
-  pick: "Choose two deployments to compare.",
+  needsTwo: (count: number) => `A comparison needs two deployments, and this project has ${count === 0 ? "none" : "one"}. The next deployment can be compared with it.`,
   from: "From",
   to: "To",
   field: "Fact",

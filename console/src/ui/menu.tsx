@@ -25,6 +25,7 @@ export function Popover({ trigger, children, isMenu = true, side = "end", label 
     style.bottom = isBelow ? "auto" : `${innerHeight - at.top + 4}px`;
     style.left = side === "start" ? `${at.left}px` : "auto";
     style.right = side === "end" ? `${Math.max(8, document.documentElement.clientWidth - at.right)}px` : "auto";
+    style.maxWidth = `min(360px, ${(side === "end" ? at.right : document.documentElement.clientWidth - at.left) - 8}px)`; // stays in the view
   };
   const move = (event: KeyboardEvent) => {
     const items = [...panel.current!.querySelectorAll<HTMLElement>(".menu-item")];

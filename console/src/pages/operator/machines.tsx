@@ -6,7 +6,7 @@ import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
 import type { Data, Item } from "../../api/types";
-import { bytes, duration } from "../../lib/format";
+import { bytes, duration, tally } from "../../lib/format";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
 import { Confirm, ConfirmDanger } from "../../ui/dialog";
@@ -74,8 +74,7 @@ function MachineTable({ machines, onAsk }: { machines: Machine[]; onAsk: (act: "
 }
 
 function runsOf({ resources, movable, stateful }: Machine): string {
-  const some = Object.entries(resources).filter(([, number]) => number > 0).map(([name, number]) => `${number} ${name}`);
-  return [...some, ...(movable ? [t.movable(movable)] : []), ...(stateful.length ? [t.kept(stateful.length)] : [])].join(", ") || "–";
+  return [tally(resources), ...(movable ? [t.movable(movable)] : []), ...(stateful.length ? [t.kept(stateful.length)] : [])].filter(Boolean).join(", ") || "–";
 }
 
 function Tools({ machine, onAsk }: { machine: Machine; onAsk: (act: "drain" | "remove", machine: Machine) => void }) {

@@ -6,7 +6,7 @@ import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
 import type { Body, Data, Item } from "../../api/types";
-import { compact } from "../../lib/format";
+import { compact, tally } from "../../lib/format";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
 import { Confirm, Dialog } from "../../ui/dialog";
@@ -20,11 +20,6 @@ import { Pages, SearchBox } from "./pages";
 const t = text.operator;
 type Organization = Item<Data<"/v1/operator/organizations">>;
 const SIZE = 20;
-
-function resourcesOf(resources: Record<string, number>): string {
-  const some = Object.entries(resources).filter(([, number]) => number > 0);
-  return some.map(([name, number]) => `${number} ${name}`).join(", ") || "–";
-}
 
 export default function Organizations() {
   const { query, path, route } = useLocation();
@@ -61,7 +56,7 @@ export default function Organizations() {
                   { name: text.common.status, of: (each) => <Status of={each.suspendedAt ? "failed" : "ready"} word={each.suspendedAt ? t.suspended : t.okay} /> },
                   { name: t.owner, of: (each) => <span class="breaks">{each.ownerEmail ?? "–"}</span>, sort: (each) => each.ownerEmail },
                   { name: t.plan, of: (each) => t.plans[each.plan] ?? each.plan, sort: (each) => each.plan },
-                  { name: t.resources, of: (each) => <span class="soft">{resourcesOf(each.resources)}</span>, isHiddenOnPhone: true },
+                  { name: t.resources, of: (each) => <span class="soft">{tally(each.resources) || "–"}</span>, isHiddenOnPhone: true },
                   { name: text.common.created, of: (each) => <Time at={each.createdAt} />, sort: (each) => each.createdAt },
                   {
                     name: "",
@@ -108,8 +103,8 @@ function Manage({ organization, onClose }: { organization: Organization; onClose
             <Facts
               items={[
                 [t.owner, data.ownerEmail ?? "–"],
-                [t.resources, resourcesOf(data.resources)],
-                ...Object.entries(data.metered).map(([key, value]): [string, string] => [`${key}`, compact(value)]),
+                [t.resources, tally(data.resources) || "–"],
+                ...Object.entries(data.metered).map(([key, value]): [string, string] => [text.usage.metered[key] ?? key, compact(value)]),
               ]}
             />
             <div class="row between wrap">

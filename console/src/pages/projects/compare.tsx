@@ -1,6 +1,6 @@
 /** Two deployments side by side: their facts, and the lines of their build logs that differ. */
 
-import { ArrowLeft } from "lucide-preact";
+import { ArrowLeft, GitCompareArrows } from "lucide-preact";
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -45,7 +45,7 @@ export function Compare({ project, items }: { project: Project; items: Deploymen
         </>
       ) : (
         <Card>
-          <Empty>{t.pick}</Empty>
+          <Empty icon={<GitCompareArrows size={20} />}>{t.needsTwo(items.length)}</Empty>
         </Card>
       )}
     </div>

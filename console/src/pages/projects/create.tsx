@@ -17,8 +17,8 @@ import { RepositoryField } from "../repositories/field";
 import { Detected } from "./detected";
 
 export default function CreateProject() {
-  const { query } = useLocation();
-  const [source, setSource] = useState(["git", "image"].includes(query["from"] ?? "") ? query["from"]! : "upload");
+  const { query, route } = useLocation();
+  const source = ["git", "image"].includes(query["from"] ?? "") ? query["from"]! : "upload";
   const t = text.createProject;
   return (
     <>
@@ -27,7 +27,7 @@ export default function CreateProject() {
         <Choices
           label={t.source}
           value={source}
-          onChange={setSource}
+          onChange={(from) => route(`/projects/new?from=${from}`, true)}
           options={[
             { value: "upload", label: t.fromUpload, hint: text.home.dropHint },
             { value: "git", label: t.fromRepository, hint: t.fromRepositoryHint },

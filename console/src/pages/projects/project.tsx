@@ -44,6 +44,7 @@ const TABS: TabPage[] = [
   { key: "environment", label: text.projectTabs.environment, component: lazy(() => import("./tabs/environment")) },
   { key: "rules", label: text.projectTabs.rules, component: lazy(() => import("./tabs/rules")) },
   { key: "console", label: text.projectTabs.run, component: lazy(() => import("./tabs/run")) },
+  { key: "activity", label: text.activity.title, component: lazy(() => import("./tabs/activity")) },
   { key: "settings", label: text.projects.tabs.settings, component: lazy(() => import("./settings")) },
 ];
 
@@ -89,18 +90,18 @@ function Actions({ project }: { project: Project }) {
   const redeploy = useAction(() => api.post("/v1/projects/{name}/redeploy", { path }), options);
   const why = whyNot("member");
   const [isUploading, setUploading] = useState(false);
-  const hasRepository = project.repositoryName !== null;
+  const hasSource = project.repositoryName !== null || project.publicImage !== null;
   return (
     <>
       <ButtonLink href={project.projectUrl} isExternal icon={<ExternalLink size={15} aria-hidden="true" />}>
         {text.common.open}
       </ButtonLink>
-      {hasRepository && (
+      {hasSource && (
         <Button kind="primary" why={why} isBusy={deploy.isBusy} onClick={() => deploy.run("deploy")} icon={<Rocket size={15} aria-hidden="true" />}>
           {text.projects.deploy}
         </Button>
       )}
-      {!hasRepository && (
+      {!hasSource && (
         <Button kind="primary" why={why} onClick={() => setUploading(true)} icon={<Upload size={15} aria-hidden="true" />}>
           {text.projects.newVersion}
         </Button>
@@ -120,12 +121,12 @@ function Actions({ project }: { project: Project }) {
       >
         {(close) => (
           <>
-            {hasRepository && (
+            {hasSource && (
               <MenuItem icon={<RefreshCw size={15} aria-hidden="true" />} why={why} onClick={() => (close(), void redeploy.run())}>
                 {text.projects.redeploy}
               </MenuItem>
             )}
-            {hasRepository && (
+            {hasSource && (
               <MenuItem icon={<RotateCw size={15} aria-hidden="true" />} why={why} onClick={() => (close(), void deploy.run("rebuild"))}>
                 {text.projects.rebuild}
               </MenuItem>

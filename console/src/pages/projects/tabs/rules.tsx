@@ -81,9 +81,9 @@ export default function Rules({ project }: TabProps) {
         field="headers"
         cells={(rule, at, set, problem) => (
           <>
-            <Cell label={t.ruleField(t.source, at + 1)} value={rule.source} placeholder="/assets/*" problem={problem("source")} onInput={(source) => set({ ...rule, source })} />
-            <Cell label={t.ruleField(t.header, at + 1)} value={rule.name} placeholder="Cache-Control" problem={problem("name")} onInput={(name) => set({ ...rule, name })} />
-            <Cell label={t.ruleField(t.value, at + 1)} value={rule.value} placeholder="max-age=3600" problem={problem("value")} onInput={(value) => set({ ...rule, value })} />
+            <Cell label={t.headerField(t.source, at + 1)} value={rule.source} placeholder="/assets/*" problem={problem("source")} onInput={(source) => set({ ...rule, source })} />
+            <Cell label={t.headerField(t.header, at + 1)} value={rule.name} placeholder="Cache-Control" problem={problem("name")} onInput={(name) => set({ ...rule, name })} />
+            <Cell label={t.headerField(t.value, at + 1)} value={rule.value} placeholder="max-age=3600" problem={problem("value")} onInput={(value) => set({ ...rule, value })} />
           </>
         )}
       />
