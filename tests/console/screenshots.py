@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import tempfile
+import time
 import urllib.request
 import uuid
 import zipfile
@@ -47,6 +48,7 @@ STATEMENTS = (
     "INSERT INTO ships (name, tons, built)"
     " SELECT 'Ship ' || i, i * 1.5, date '2020-01-01' + i FROM generate_series(1, 90) AS i",
 )
+CHECKS = 8  # of each monitor, for its chart
 FUNCTION = "def main(params):\n    return {'statusCode': 200, 'body': 'hello'}\n"
 
 
@@ -95,7 +97,11 @@ def fill(platform: Running) -> None:
         platform.call("POST", "/v1/databases/orders/query", headers=headers, json_body={"sql": sql, "write": True})
     for name, url in monitors.items():
         body = {"name": name, "url": url, "interval": 30, "retries": 0}
-        platform.call("POST", "/v1/monitors?wait=20", headers=headers, json_body=body)
+        made = platform.call("POST", "/v1/monitors?wait=20", headers=headers, json_body=body)[1]["data"]
+        for _ in range(CHECKS):
+            for act in ("pause", "resume"):  # It is checked at once after a pause.
+                platform.call("POST", f"/v1/monitors/{made['id']}/{act}?wait=20", headers=headers)
+            time.sleep(1)
     fill_project(platform, "harbor")
 
 

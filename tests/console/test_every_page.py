@@ -61,6 +61,17 @@ def test_nobody_is_locked_out_of_any_page(console: Console, world: World, scheme
     assert visit.problems == []
 
 
+def test_every_page_fits_on_a_phone(console: Console, world: World) -> None:
+    widths = {}
+    with console.visit(width=390) as visit:
+        visit.sign_in()
+        for path in (*PLAIN, *world.paths()):
+            visit.settle(path)
+            widths[path] = visit.page.evaluate("document.documentElement.scrollWidth")
+
+    assert {path: width for path, width in widths.items() if width > 390} == {}
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nobody_is_locked_out_of_a_dialog(console: Console, world: World, scheme: Scheme) -> None:
     barriers = {}

@@ -176,3 +176,29 @@ def test_nobody_is_locked_out_of_a_function(console: Console, scheme: Scheme) ->
 
     assert {tab: found for tab, found in barriers.items() if found} == {}
     assert visit.problems == []
+
+
+@pytest.mark.usefixtures("functions")
+def test_a_function_of_several_files_is_written_in_the_page(console: Console, visit: Visit) -> None:
+    page = visit.page
+    visit.sign_in()
+    visit.settle("/functions/rolled")
+    page.get_by_role("button", name="Add file").click()
+    page.get_by_label("Name of the file").fill("lib/tides.py")
+    page.get_by_label("Name of the file").press("Enter")
+    write(page, "Code of the function: lib/tides.py", "def next_tide():\n    return 'flood'\n")
+    page.get_by_role("group", name="Files").get_by_role("button", name="main.py", exact=True).click()
+    code = "from lib.tides import next_tide\n\ndef main(params):\n    return {'next': next_tide()}\n"
+    write(page, "Code of the function: main.py", code)
+    page.get_by_role("button", name="Deploy", exact=True).click()
+    expect(page.get_by_text("Version 3 is live")).to_be_visible()
+    page.get_by_role("link", name="Test", exact=True).first.click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("region", name="Result")).to_contain_text('"next": "flood"')
+
+    page.reload()
+    page.get_by_role("link", name="Code", exact=True).click()
+    page.get_by_role("button", name="lib/tides.py", exact=True).click()
+    expect(page.get_by_role("textbox", name="Code of the function: lib/tides.py")).to_contain_text("flood")
+    visit.settle("/functions/rolled/versions/2..3")
+    expect(page.get_by_role("region", name="Differences: lib/tides.py")).to_contain_text("flood")

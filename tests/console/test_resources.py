@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.console.accounts import call, sign_in_as
 from tests.console.support import Console, Visit
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -179,6 +181,64 @@ def test_an_operator_sees_the_platform(visit: Visit) -> None:
         "/operator/jobs": "Waiting for another try",
     }
     assert barriers_of(visit, pages) == []
+
+
+def test_a_monitor_is_put_on_the_status_page_and_taken_off(console: Console, visit: Visit) -> None:
+    page = visit.page
+    body = {"name": "Pilot boat", "url": "http://127.0.0.1:9/", "interval": 60}
+    monitor = call(console, "POST", "/v1/monitors", body)
+    slug = call(console, "GET", "/v1/orgs")[0]["slug"]
+    visit.sign_in()
+    visit.settle(f"/monitors/{monitor['id']}/settings")
+    expect(page.locator(".status-preview")).to_contain_text("Pilot boat")
+    page.get_by_role("switch", name="Show on the public status page").click()
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="Open the status page").click()
+    expect(opened.value).to_have_url(re.compile(f"/status/{slug}$"))
+    expect(opened.value.get_by_text("Pilot boat").first).to_be_visible()
+    page.get_by_role("switch", name="Show on the public status page").click()
+    expect(page.get_by_role("link", name="Open the status page")).to_have_count(0)
+
+    console.running.wait_until(lambda: "Pilot boat" not in console.running.call("GET", f"/status/{slug}")[1])
+
+
+def test_an_operator_suspends_an_organization_and_lifts_it(console: Console, visit: Visit) -> None:
+    page = visit.page
+    made = call(console, "POST", "/v1/orgs", {"name": "Quarantine"})
+    visit.sign_in()
+    visit.settle("/operator/organizations?search=Quarantine")
+    page.get_by_role("button", name="Manage").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Function calls")
+    dialog.get_by_label("Plan").select_option("free")
+    expect(page.get_by_text("Saved", exact=True)).to_be_visible()
+    dialog.get_by_role("button", name="Suspend").click()
+    expect(dialog).to_contain_text("refused with 403")
+    dialog.get_by_role("button", name="Suspend").click()
+    table = page.get_by_role("table", name="Organizations")
+    expect(table).to_contain_text("Suspended")
+    expect(table).to_contain_text("Free")
+    session = {"Authorization": f"Bearer {console.running.session()}", "X-Organization-Id": made["organizationId"]}
+    assert console.running.call("GET", "/v1/projects", headers=session)[0] == 403
+
+    page.get_by_role("button", name="Lift suspension").click()
+    expect(table).to_contain_text("Active")
+    assert console.running.call("GET", "/v1/projects", headers=session)[0] == 200
+    visit.settle("/operator/activity")
+    expect(page.get_by_role("table", name="Activity")).to_contain_text("Quarantine")
+
+
+def test_a_member_reads_a_database_and_only_admins_switch_writes_on(console: Console, visit: Visit) -> None:
+    body = {"name": "strait", "type": "postgresql", "version": "16.4.0", "instanceType": "free"}
+    call(console, "POST", "/v1/databases?wait=9", body)
+    sign_in_as(visit, "member")
+    visit.settle("/databases/strait/query")
+    writes = visit.page.get_by_role("switch", name="Allow writes")
+    expect(writes).to_be_disabled()
+    expect(writes).to_have_attribute("title", "Needs the role admin; you are member.")
+    run_sql(visit.page, "SELECT 6 * 7 AS answer")
+
+    expect(visit.page.get_by_role("region", name="Result")).to_contain_text("42")
 
 
 def test_a_viewer_sees_no_operator_page_and_creates_nothing(console: Console, visit: Visit) -> None:

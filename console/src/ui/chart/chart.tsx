@@ -106,6 +106,8 @@ function cssColor(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+const ALONE_S = 300; // on both sides of a single sample
+
 function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Listeners): uPlot.Options {
   const { series, format = compact, group, height = 180, marks = [], max } = props;
   const axis = { stroke: cssColor("--soft"), grid: { stroke: cssColor("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter Variable" };
@@ -115,7 +117,7 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
     legend: { show: false },
     padding: [8, 4, 0, 0],
     cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
-    scales: { y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
+    scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - ALONE_S, high + ALONE_S]) }, y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
     axes: [
       { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
       { ...axis, size: 46, values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
