@@ -21,6 +21,7 @@ from bench import (
     apps_proxy,
     cli,
     console,
+    console_idle,
     create,
     cronjobs,
     databases,
@@ -68,6 +69,7 @@ MEASURED: dict[str, Any] = {
     "functions_dev": functions_dev,
     "cli": cli,
     "console": console,
+    "console_idle": console_idle,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

@@ -1,4 +1,4 @@
-"""The web console in a real Chromium: its first load, a long list, and the cost of an open tab for the server.
+"""The web console in a real Chromium: its first load, and a long list. `console_idle` measures open tabs.
 
 Tasks of the page are judged by the CPU time of its main thread: on a busy machine their duration is that of others.
 """
@@ -12,32 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Page
 
-from bench import apps_platform, browser, function_platform, machine
-from bench.apps_platform import Port, Work
+from bench import apps_platform, browser, function_platform
+from bench.apps_platform import Port
 from bench.figures import Figure, at_most, median
 from bench.function_platform import in_parallel
 
 SCRIPT_BAR = at_most(180)
 INTERACTIVE_BAR = at_most(1000)
 TASK_BAR = at_most(50)
-IDLE_BAR = at_most(0.2)
 LOADED_S = 60
-APP_LOGS = "logs of an app, a stream"
-# Pages that ask for the most, and those that hold a stream open; the others poll less or not at all.
-IDLE_PAGES = {
-    "home": "/",
-    "projects": "/projects",
-    "a project": "/projects/site-000",
-    "the operator": "/operator",
-    "activity, a stream": "/activity",
-    APP_LOGS: "/projects/app/logs",
-}
-APP = {
-    "package.json": json.dumps({"scripts": {"start": "node server.js"}}),
-    "server.js": "require('http').createServer((_, answer) => answer.end('ahoy')).listen(process.env.PORT)",
-}
 
 # Notes when the page shows its data, and every task that keeps the page from answering for more than 50 ms.
 WATCH = """
@@ -78,13 +63,10 @@ class Sizes:
     loads: int
     projects: int
     lists: int  # times that the list is paged through
-    idle_s: float  # with a tab, and as long without one
-    settle_s: float
-    pages: tuple[str, ...] = tuple(IDLE_PAGES)
 
 
-FULL = Sizes(loads=9, projects=500, lists=5, idle_s=16, settle_s=2)
-TINY = Sizes(loads=1, projects=60, lists=1, idle_s=0.5, settle_s=0.1, pages=("home",))
+FULL = Sizes(loads=9, projects=500, lists=5)
+TINY = Sizes(loads=1, projects=60, lists=1)
 
 
 @dataclass(frozen=True)
@@ -93,29 +75,17 @@ class Task:
     duration_ms: float
 
 
-@dataclass
-class Requests:
-    """Counts what a page asks for."""
-
-    count: int = 0
-
-    def note(self, _: Request) -> None:
-        self.count += 1
-
-
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     with apps_platform.running(folder) as started, browser.chromium() as chromium:
         port = replace(started, tokens=[str(started.call("POST", "/v1/auth/demo")["token"])])  # an operator
-        in_parallel(lambda number: _site(port, number), range(sizes.projects))
-        if APP_LOGS in sizes.pages:
-            _app(port)
-        return [*_first_load(port, chromium, sizes), *_list(port, chromium, sizes), *_idle(port, chromium, sizes)]
+        in_parallel(lambda number: make_site(port, number), range(sizes.projects))
+        return [*_first_load(port, chromium, sizes), *_list(port, chromium, sizes)]
 
 
 def _first_load(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
     interactive, cpu, script = [], [], 0
     for _ in range(sizes.loads):
-        with _tab(port, chromium, "/") as page:
+        with tab(port, chromium, "/") as page:
             interactive.append(float(page.evaluate(INTERACTIVE)))
             cpu.append(_cpu_ms(page))
             script = int(page.evaluate(SCRIPTS))
@@ -140,7 +110,7 @@ def _list(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
     }
     longest: dict[str, list[Task]] = {name: [] for name in acts}
     for _ in range(sizes.lists):
-        with _tab(port, chromium, "/projects") as page:
+        with tab(port, chromium, "/projects") as page:
             for name, act in acts.items():
                 longest[name].append(_longest_task(chromium, page, act))
     for name, tasks in longest.items():
@@ -169,35 +139,8 @@ def _longest_task(chromium: Browser, page: Page, act: Callable[[Page], object]) 
     return Task(*(max(each.get(name, 0) for each in tasks) / 1000 for name in ("tdur", "dur")))
 
 
-def _idle(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
-    alone = _percent(port, sizes)
-    yield Figure("console: idle CPU of the platform without a tab", alone, "%")
-    for name in sizes.pages:
-        with _tab(port, chromium, IDLE_PAGES[name]) as page:
-            requests = Requests()
-            page.on("request", requests.note)
-            with_tab = _percent(port, sizes, page)
-        yield Figure(f"console: requests of an idle tab, {name}", requests.count / sizes.idle_s * 60, "/min")
-        yield Figure(f"console: idle CPU for an open tab, {name}", with_tab - alone, "%", bar=IDLE_BAR)
-
-
-def _percent(port: Port, sizes: Sizes, page: Page | None = None) -> float:
-    """Return what all processes of the platform use, in percent of a core."""
-
-    def pause(seconds: float) -> None:
-        if page is None:
-            time.sleep(seconds)
-        else:
-            page.wait_for_timeout(seconds * 1000)  # lets the browser report its requests
-
-    pause(sizes.settle_s)
-    before, began = machine.tree_cpu_seconds(port.pid), time.perf_counter()
-    pause(sizes.idle_s)
-    return (machine.tree_cpu_seconds(port.pid) - before) / (time.perf_counter() - began) * 100
-
-
 @contextmanager
-def _tab(port: Port, chromium: Browser, path: str) -> Iterator[Page]:
+def tab(port: Port, chromium: Browser, path: str) -> Iterator[Page]:
     """Open a page with an empty cache, signed in, and wait until it shows its data."""
     organization = port.call("GET", "/v1/me")["organizations"][0]["organizationId"]
     kept = {"token": port.tokens[0], "kind": "session", "organizationId": organization}  # as the sign-in page does
@@ -213,14 +156,6 @@ def _tab(port: Port, chromium: Browser, path: str) -> Iterator[Page]:
         yield page
 
 
-def _app(port: Port) -> None:
-    """Deploy an app from git, which takes no session as a password."""
-    token = str(port.call("POST", "/v1/api-tokens", {"name": "bench", "role": "member"})["token"])
-    work = Work(replace(port, tokens=[*port.tokens, token]), port.folder / "app", seat=1)
-    work.push(APP)
-    port.create("app", work.repository, "nodejs", "mini")
-
-
-def _site(port: Port, number: int) -> None:
+def make_site(port: Port, number: int) -> None:
     page = f"<!doctype html><title>Site {number}</title><p>All ships are in."
     port.upload(f"site-{number:03}", function_platform.archive("index.html", page))
