@@ -196,10 +196,12 @@ class Control:
             print(f"owner: {self.settings.api_url}/setup#{lines[0].removeprefix('setup ')}", flush=True)
 
     async def _wait(self, stopping: asyncio.Event) -> None:
-        """Return when asked to stop, or when a part of the process ended."""
-        asked = asyncio.create_task(stopping.wait())
-        done, _ = await asyncio.wait({asked, *self._serving, *self._parts}, return_when=asyncio.FIRST_COMPLETED)
-        if asked not in done:
+        """Return when the process should stop, or when a part of the process ended."""
+        stop_requested = asyncio.create_task(stopping.wait())
+        done, _ = await asyncio.wait(
+            {stop_requested, *self._serving, *self._parts}, return_when=asyncio.FIRST_COMPLETED
+        )
+        if stop_requested not in done:
             ended = next(iter(done))
             self.telemetry.crashed(None, ended.exception() or RuntimeError("a part ended by itself"), where="control")
             await self._stop()

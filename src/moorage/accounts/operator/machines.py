@@ -1,4 +1,4 @@
-"""Machines of the platform as operators see them: what they run, drain and removal."""
+"""Machines of the platform as operators see them: their workloads, drain and removal."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def _add_jobs(router: Router, handlers: RegisteredHandlers) -> None:
         `canRetry` and `canDiscard` say what is safe: a failed job that has marked its resource as failed is not run
         again, and a queued one whose resource would stay between two states is not discarded.
         """
-        found, total = queues.failing(tx, query.state, skip=query.offset, most=query.page_size)
-        return Page([OperatorJob.of(each, has_undo=handlers.has_undo(each)) for each in found], total)
+        jobs, total = queues.failing(tx, query.state, skip=query.offset, most=query.page_size)
+        return Page([OperatorJob.of(each, has_undo=handlers.has_undo(each)) for each in jobs], total)
 
     @router.post("/operator/jobs/{job_id}/retry", scope=Scope.OPERATOR)
     def retry_job(tx: Tx, caller: Caller, job_id: int) -> OperatorJob:
@@ -161,8 +161,8 @@ def _add_organizations(router: Router) -> None:
 
         `search` matches name, slug, id and the owner's mail address.
         """
-        found, total = tenants.page(tx, query.search, skip=query.offset, most=query.page_size)
-        return Page([OperatorOrganization.of(each, tenants.counts(tx, each.id)) for each in found], total)
+        organizations, total = tenants.page(tx, query.search, skip=query.offset, most=query.page_size)
+        return Page([OperatorOrganization.of(each, tenants.counts(tx, each.id)) for each in organizations], total)
 
     @router.get("/operator/organizations/{organization_id}", scope=Scope.OPERATOR)
     def read_tenant(tx: Tx, caller: Caller, organization_id: int) -> OperatorOrganizationDetail:
@@ -198,8 +198,8 @@ def _add_users(router: Router) -> None:
     @router.get("/operator/users", scope=Scope.OPERATOR)
     def list_users(tx: Tx, caller: Caller, query: UsersQuery) -> Page[OperatorUser]:
         """List the users of the platform, newest first; `status=pending` are those that await approval."""
-        found, total = tenants.users_page(tx, query.search, query.status, skip=query.offset, most=query.page_size)
-        return Page([_user(tx, each) for each in found], total)
+        users, total = tenants.users_page(tx, query.search, query.status, skip=query.offset, most=query.page_size)
+        return Page([_user(tx, each) for each in users], total)
 
     @router.patch("/operator/users/{user_id}", scope=Scope.OPERATOR)
     def update_user(tx: Tx, caller: Caller, user_id: int, body: UpdateUserInput) -> OperatorUser:

@@ -220,7 +220,7 @@ def _author(folder: Path) -> dict[str, str]:
 
 def _push_error(lines: list[str]) -> str:
     """Return the lines of git that name the error."""
-    told = [
+    errors = [
         line.removeprefix("remote:").strip() for line in lines if line.startswith(("remote:", "fatal:", "error:", "!"))
     ]
-    return "; ".join(each for each in told[-3:] if each) or "; ".join(lines[-2:]) or "git push failed"
+    return "; ".join(each for each in errors[-3:] if each) or "; ".join(lines[-2:]) or "git push failed"

@@ -74,7 +74,7 @@ class _LazyModule(ModuleType):
 
 
 def _execute(module: ModuleType) -> None:
-    """Execute a module once. Other threads wait; the thread that executes it sees what is defined so far."""
+    """Execute a module once. Other threads wait; the thread that executes it sees the names defined so far."""
     spec: ModuleSpec = ModuleType.__getattribute__(module, "__spec__")
     lazy: _LazyLoader = spec.loader_state
     with lazy.lock:

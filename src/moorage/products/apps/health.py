@@ -39,7 +39,7 @@ class HealthCheck:
     def accepted_at_probe_host(self) -> Container[int]:
         """Statuses that prove the route of a release that is not live yet.
 
-        An app that checks the Host header refuses the name of the probe. 404 is also what the gateway answers.
+        An app that checks the Host header refuses the name of the probe. The gateway answers 404 as well.
         """
         return self.accepted if self.path == DEFAULT_PATH else frozenset(ACCEPTED_BY_DEFAULT) - {NOT_FOUND}
 
@@ -48,7 +48,7 @@ class HealthCheck:
         return await probing.check(address, self.path, self.host, accepted=self.accepted)
 
     def explain(self, problem: str) -> str:
-        """Add the rule to a wrong answer, so that its owner knows what to change."""
+        """Add the rule to a wrong answer, so that its owner can change the right setting."""
         if not isinstance(problem, WrongAnswer):
             return problem
         if self.path == DEFAULT_PATH:

@@ -73,7 +73,7 @@ class AppReconciler:
         states = self._engine.states()
         for row in await self._claim(rows):
             state = states.get(row.key)
-            self._limits_due[row.id] = 0.0  # An earlier process may not have come to it.
+            self._limits_due[row.id] = 0.0  # An earlier process may have ended before it set the limit.
             if row.status == ReplicaStatus.READY and (state is None or state.address != row.address):
                 await self._write(row, partial(service.start_over, reason="it ended while the platform was stopped"))
 

@@ -1,4 +1,4 @@
-"""What the rules of a project do with a path, for people who edit them."""
+"""The effect of a project's rules on a path, for the editor of the rules."""
 
 from __future__ import annotations
 

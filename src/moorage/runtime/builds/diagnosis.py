@@ -47,7 +47,7 @@ def refused_visitors(output: str) -> str | None:
 
 
 def error_line(output: str) -> str | None:
-    """Return the last line that names an error, without what a process manager wrote before it."""
+    """Return the last line that names an error, without the prefix of a process manager."""
     found = None
     for line in output.splitlines():
         match = _ERROR.search(line.strip()[:MAX_LINE_CHARS])
@@ -268,7 +268,7 @@ _NOISE = re.compile(
 
 
 def reason(done: Finished, output: str, build_minutes: int) -> str:
-    """Return why a step failed: a limit of the build, else what its output says."""
+    """Return why a step failed: a limit of the build, else the error in its output."""
     if done.why is None:
         hint = explain(output)
         return f"exit code {done.code}{f': {hint}' if hint else ''}"

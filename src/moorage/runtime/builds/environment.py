@@ -180,7 +180,7 @@ class BuildEnvironment:
         )
 
     def identity(self, user_env: Mapping[str, str]) -> list[object]:
-        """Return what installations depend on besides their commands and files."""
+        """Return the inputs of installations other than their commands and files."""
         runtimes = (self._tools.python_runtime.executable, self._tools.node_runtime.executable)
         stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in runtimes]
         return [stats, str(self._uv), sorted(toolchain.environment().items()), sorted(user_env.items())]

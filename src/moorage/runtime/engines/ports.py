@@ -224,7 +224,7 @@ class Metrics(Protocol):
         ...
 
     def forget(self, key: str) -> None:
-        """Drop what was remembered between measurements of a volume."""
+        """Drop the state that is kept between measurements of a volume."""
         ...
 
 

@@ -52,11 +52,11 @@ def link_layers(unpacker: Unpacker, wanted: Sequence[str], known: Known, layers:
 
 def _longest_prefix(wanted: Sequence[str], known: Known) -> tuple[int, Path | None]:
     """Return the unpacked image that has the most layers, all of them the first wanted ones; and their number."""
-    found: tuple[int, Path | None] = (0, None)
+    best: tuple[int, Path | None] = (0, None)
     for own, root in known:
-        if len(own) > found[0] and list(own) == list(wanted[: len(own)]):
-            found = (len(own), root)
-    return found
+        if len(own) > best[0] and list(own) == list(wanted[: len(own)]):
+            best = (len(own), root)
+    return best
 
 
 class _LinkedRoot:

@@ -46,22 +46,22 @@ class CannotFetch(Exception):
 
 
 async def choose(settings: Settings, folder: Folder, say: Callable[[str], None], *, is_sandboxed: bool) -> str:
-    """Return the version for an app, "" for the machine's; what is not as asked for is a line in the log."""
+    """Return the version for an app, "" for the machine's; a deviation from the wanted one is a line in the log."""
     wanted = node_versions.find_wanted(folder)
     own = await asyncio.to_thread(machine_version)
     if wanted is None or own is None or node_versions.matches(own, wanted.range):
         return ""
-    asked = f"{wanted.source} asks for Node.js {wanted.text}"
+    request = f"{wanted.source} asks for Node.js {wanted.text}"
     try:
         version = node_versions.newest(_stored(settings), wanted.range)
         if version is None:
-            say(f"{asked}: fetching it")
+            say(f"{request}: fetching it")
             version = await _Fetch(settings, is_sandboxed).newest(wanted.range)
         await ensure(settings, version, is_sandboxed=is_sandboxed)
     except CannotFetch as error:
-        say(f"{asked}, which cannot be had here: {error}; Node.js {'.'.join(map(str, own))} is used instead")
+        say(f"{request}, which cannot be had here: {error}; Node.js {'.'.join(map(str, own))} is used instead")
         return ""
-    say(f"{asked}: {version} is used")
+    say(f"{request}: {version} is used")
     return version
 
 
@@ -176,15 +176,15 @@ class _Fetch:
 
     async def _run(self, paths: BuildPaths, argv: list[str]) -> str:
         """Run a program and return its standard output; raises CannotFetch."""
-        said = {"stdout": bytearray(), "stderr": bytearray()}
+        output = {"stdout": bytearray(), "stderr": bytearray()}
         layout = self._environment.layout(paths)
         step = Step(argv[0], [f"{layout.bin}/npm" if argv[0] == "npm" else argv[0], *argv[1:]])
         job = self._environment.job(paths, step, {}, uid=self._uid, timeout_s=FETCH_TIMEOUT_S)
-        done = await sandbox.run(job, lambda stream, data: said[stream].extend(data))
+        done = await sandbox.run(job, lambda stream, data: output[stream].extend(data))
         if done.code != 0:
-            lines = (said["stderr"] or said["stdout"]).decode(errors="replace").strip().splitlines()
+            lines = (output["stderr"] or output["stdout"]).decode(errors="replace").strip().splitlines()
             raise CannotFetch(done.why or (lines[0][:200] if lines else f"exit code {done.code}"))
-        return said["stdout"].decode(errors="replace")
+        return output["stdout"].decode(errors="replace")
 
     def _npm(self, version: str) -> list[str]:
         """Return the npm package for a version that the machine's npm does not support."""

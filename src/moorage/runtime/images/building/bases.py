@@ -63,14 +63,14 @@ class Bases:
     async def _resolve(self, name: str) -> Base:
         reference = parse(name)
         async with self._sources.open(reference, self._cache.org_id) as source:
-            digest, found = await source.manifest(reference.wanted)
-            if isinstance(found, manifests.Index):
-                digest, found = await source.manifest(found.choose(self._architecture).digest)
-            if isinstance(found, manifests.Index):
+            digest, manifest = await source.manifest(reference.wanted)
+            if isinstance(manifest, manifests.Index):
+                digest, manifest = await source.manifest(manifest.choose(self._architecture).digest)
+            if isinstance(manifest, manifests.Index):
                 raise manifests.BadImage("the image's index refers to another index")
-            body = await source.read(found.config, MAX_CONFIG_BYTES)
+            body = await source.read(manifest.config, MAX_CONFIG_BYTES)
         manifests.parse_config(body, self._architecture)  # raises for another architecture
-        return Base(replace(reference, tag=None, digest=digest), found, json.loads(body))
+        return Base(replace(reference, tag=None, digest=digest), manifest, json.loads(body))
 
     async def root(self, base: Base) -> Path:
         """Return the unpacked files of an image, pulled if necessary."""
@@ -87,7 +87,7 @@ class Bases:
 
     async def _store(self, base: Base) -> list[Layer]:
         known = _diff_ids(base)
-        found: list[Layer] = []
+        layers: list[Layer] = []
         for number, layer in enumerate(base.manifest.layers):
             digest = layer.digest.removeprefix("sha256:")
             diff_id = known[number] if known else None
@@ -95,8 +95,8 @@ class Bases:
                 self._say(f"Layer {number + 1} of {len(base.manifest.layers)}: {size_text(layer.size)}")
                 diff_id = await self._download(base, layer, diff_id)
             await self._cache.add(f"base:{digest}", digest, layer.size)
-            found.append(Layer(layer.digest, layer.size, _media_type(layer.media_type), diff_id))
-        return found
+            layers.append(Layer(layer.digest, layer.size, _media_type(layer.media_type), diff_id))
+        return layers
 
     async def _download(self, base: Base, layer: manifests.Descriptor, diff_id: str | None) -> str:
         path = self._scratch / "base-layer"
@@ -112,10 +112,10 @@ class Bases:
 def _diff_ids(base: Base) -> Sequence[str] | None:
     """Return the digests of the uncompressed layers; None if the configuration does not have them all."""
     rootfs = base.document.get("rootfs")
-    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
-    if not isinstance(found, list) or len(found) != len(base.manifest.layers):
+    diff_ids = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+    if not isinstance(diff_ids, list) or len(diff_ids) != len(base.manifest.layers):
         return None
-    return found if all(isinstance(each, str) for each in found) else None
+    return diff_ids if all(isinstance(each, str) for each in diff_ids) else None
 
 
 def _diff_id(path: Path) -> str:

@@ -63,10 +63,15 @@ class Step(Protocol):
 
 def predefined_args(architecture: str | None = None) -> dict[str, str]:
     """Return the platform arguments that every Dockerfile may declare."""
-    found = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
+    machine = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
     args: dict[str, str] = {}
     for kind in ("TARGET", "BUILD"):
-        args |= {f"{kind}PLATFORM": f"linux/{found}", f"{kind}OS": "linux", f"{kind}ARCH": found, f"{kind}VARIANT": ""}
+        args |= {
+            f"{kind}PLATFORM": f"linux/{machine}",
+            f"{kind}OS": "linux",
+            f"{kind}ARCH": machine,
+            f"{kind}VARIANT": "",
+        }
     return args
 
 
@@ -276,15 +281,15 @@ class _Build:
 
     async def lowers(self, state: StageState, line: int) -> list[Path]:
         """Return the folders of a stage's files on this machine, lowest first."""
-        found: list[Path] = []
+        folders: list[Path] = []
         if state.base is not None:
-            found.append(await self._at(line, self._bases.root(state.base)))
+            folders.append(await self._at(line, self._bases.root(state.base)))
         for layer in state.own:
             folder = self._builder.folders.hold(layer.digest, self._stack)
             if folder is None:
                 folder = await self._fetch(layer.digest)
-            found.append(folder)
-        return found
+            folders.append(folder)
+        return folders
 
     async def _fetch(self, digest: str) -> Path:
         archive = self.workspace.scratch / f"{digest}.tar"
@@ -300,11 +305,11 @@ class _Build:
         """Return a function that opens the source of `--from`, and the key of its file tree."""
         if not name:
             return self._give_context, ""
-        found = self._file.source_of(line, name, user)
-        if isinstance(found, Stage):
-            state = await self._built(found)
+        stage = self._file.source_of(line, name, user)
+        if isinstance(stage, Stage):
+            state = await self._built(stage)
             return lambda: self._tree(
-                state, line, f"the stage {found.name}" if found.name else found.label
+                state, line, f"the stage {stage.name}" if stage.name else stage.label
             ), state.chain
         if name.lower() == stages.SCRATCH:
             raise DockerfileError(line, "scratch has no files to copy")

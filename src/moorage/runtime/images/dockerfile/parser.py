@@ -60,8 +60,8 @@ class _Source:
     def __init__(self, line: Line, escape: str) -> None:
         self.line = line
         self.escape = escape
-        found, self.rest = flags.take(line.rest, escape)
-        self.flags = Flags(line.keyword, found)
+        options, self.rest = flags.take(line.rest, escape)
+        self.flags = Flags(line.keyword, options)
         text = f"{line.keyword} {line.rest}"
         self.place = (line.number, text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…")
 
@@ -77,8 +77,8 @@ class _Source:
         self.flags.known({})
 
     def command(self) -> ins.Command:
-        found = _json_words(self.rest)
-        return ins.Command(found, is_shell=False) if found is not None else ins.Command((self.rest,), is_shell=True)
+        argv = _json_words(self.rest)
+        return ins.Command(argv, is_shell=False) if argv is not None else ins.Command((self.rest,), is_shell=True)
 
 
 def _json_words(text: str) -> tuple[str, ...] | None:
@@ -86,14 +86,14 @@ def _json_words(text: str) -> tuple[str, ...] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        found = json.loads(text)
+        array = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, list):
+    if not isinstance(array, list):
         return None
-    if not all(isinstance(word, str) for word in found):
+    if not all(isinstance(word, str) for word in array):
         raise ValueError("the words of the JSON form should be strings")
-    return tuple(found)
+    return tuple(array)
 
 
 def _from(source: _Source) -> ins.From:
@@ -111,13 +111,13 @@ def _pairs(source: _Source, what: str) -> tuple[tuple[str, str], ...]:
     """Parse `name=value …`, or the old form `name value` with one pair."""
     source.no_flags()
     rest = source.need_rest(what)
-    found = words.split_raw(rest, source.escape)
-    if "=" not in found[0]:
-        if len(found) < 2:
-            raise ValueError(f"{found[0]!r} has no value: write {found[0]}=value")
-        return ((found[0], rest[len(found[0]) :].strip()),)
+    raw = words.split_raw(rest, source.escape)
+    if "=" not in raw[0]:
+        if len(raw) < 2:
+            raise ValueError(f"{raw[0]!r} has no value: write {raw[0]}=value")
+        return ((raw[0], rest[len(raw[0]) :].strip()),)
     pairs = []
-    for word in found:
+    for word in raw:
         name, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} should be {word}=value")
@@ -229,18 +229,18 @@ def _expose(source: _Source) -> ins.Expose:
 def _volume(source: _Source) -> ins.Volume:
     source.no_flags()
     source.need_rest("a path")
-    found = _json_words(source.rest)
-    if found is not None:
-        return ins.Volume(*source.place, tuple(_quoted(each, source.escape) for each in found))
+    paths = _json_words(source.rest)
+    if paths is not None:
+        return ins.Volume(*source.place, tuple(_quoted(each, source.escape) for each in paths))
     return ins.Volume(*source.place, tuple(source.words()))
 
 
 def _shell(source: _Source) -> ins.Shell:
     source.no_flags()
-    found = _json_words(source.need_rest("a shell"))
-    if not found:
+    argv = _json_words(source.need_rest("a shell"))
+    if not argv:
         raise ValueError('needs the JSON form, such as ["/bin/bash", "-c"]')
-    return ins.Shell(*source.place, found)
+    return ins.Shell(*source.place, argv)
 
 
 def _onbuild(source: _Source) -> ins.OnBuild:
@@ -280,10 +280,10 @@ def _duration(name: str, text: str) -> int:
         return 0
     if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text) or len(text) > 40:
         raise ValueError(f"--{name}={text} should be a duration such as 30s or 1m30s")
-    found = round(sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION.findall(text)))
-    if found and found < 10**6:
+    duration_ns = round(sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION.findall(text)))
+    if duration_ns and duration_ns < 10**6:
         raise ValueError(f"--{name}={text} should be at least 1ms")
-    return found
+    return duration_ns
 
 
 def _cmd(source: _Source) -> ins.Cmd:

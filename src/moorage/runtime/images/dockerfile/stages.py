@@ -68,11 +68,11 @@ def load(text: str, build_args: Mapping[str, str], predefined: Mapping[str, str]
         raise DockerfileError(1, "the file has no FROM")
     file = Dockerfile(tuple(stages), global_args, escape, stages[-1])
     if target:
-        found = file.find(target)
-        if found is None:
+        target_stage = file.find(target)
+        if target_stage is None:
             names = ", ".join(stage.label for stage in stages)
             raise DockerfileError(stages[-1].line, f"there is no stage {target!r} to build (the file has {names})")
-        file = Dockerfile(tuple(stages), global_args, escape, found)
+        file = Dockerfile(tuple(stages), global_args, escape, target_stage)
     _check_circles(file)
     return file
 
@@ -112,20 +112,20 @@ def _add_args(env: dict[str, str], each: ins.Arg, build_args: Mapping[str, str],
 
 def sources_of(stage: Stage) -> list[tuple[int, str]]:
     """Return line and name of everything that a stage copies or mounts from."""
-    found: list[tuple[int, str]] = []
+    references: list[tuple[int, str]] = []
     for each in stage.instructions:
         if isinstance(each, ins.Copy) and each.from_:
-            found.append((each.line, each.from_))
+            references.append((each.line, each.from_))
         elif isinstance(each, ins.Run):
-            found += [(each.line, mount.options["from"]) for mount in each.mounts if mount.options.get("from")]
-    return found
+            references += [(each.line, mount.options["from"]) for mount in each.mounts if mount.options.get("from")]
+    return references
 
 
 def needed(file: Dockerfile, stage: Stage) -> list[Stage]:
     """Return the stages that a stage directly builds on."""
     sources = (file.source_of(line, name, stage) for line, name in sources_of(stage))
-    found = [stage.base_stage, *(each for each in sources if isinstance(each, Stage))]
-    return [each for each in found if each is not None]
+    candidates = [stage.base_stage, *(each for each in sources if isinstance(each, Stage))]
+    return [each for each in candidates if each is not None]
 
 
 def _check_circles(file: Dockerfile) -> None:

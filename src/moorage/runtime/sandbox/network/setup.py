@@ -36,7 +36,7 @@ _MAX_DESCRIPTORS = 64
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of helper processes: only what finds their modules."""
+    """Return the environment of helper processes: only the path of their modules."""
     env = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     return env | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 

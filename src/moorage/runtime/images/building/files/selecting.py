@@ -67,10 +67,10 @@ def select(source: Source, paths: Sequence[str], excluded: Ignored = NONE) -> li
 def _matches(source: Source, path: str, excluded: Ignored) -> Iterator[Match]:
     clean = _clean(source, path)
     is_pattern = bool(_WILDCARDS & set(clean))
-    found = list(_expand(source, clean)) if is_pattern else [clean]
-    kept = [each for each in found if not _is_ignored(source, each)]
+    matches = list(_expand(source, clean)) if is_pattern else [clean]
+    kept = [each for each in matches if not _is_ignored(source, each)]
     if not kept and not is_pattern:
-        is_excluded = any(_exists(source, each) for each in found)
+        is_excluded = any(_exists(source, each) for each in matches)
         why = "excluded by the ignore file from" if is_excluded else "missing in"
         raise TreeError(f"{path!r} is {why} {source.label}")
     for each in kept:
@@ -114,10 +114,10 @@ def _is_folder(source: Source, path: str) -> bool:
 
 def _expand(source: Source, pattern: str) -> Iterator[str]:
     """Yield the paths that match a pattern; `*` stays within one folder."""
-    found = [""]
+    paths = [""]
     for part in pattern.split("/"):
         following: list[str] = []
-        for above in found:
+        for above in paths:
             if not _WILDCARDS & set(part):
                 path = posixpath.join(above, part)
                 following += [path] if _exists(source, path) else []
@@ -127,8 +127,8 @@ def _expand(source: Source, pattern: str) -> Iterator[str]:
             if node is not None and node.is_folder:
                 names = (child.parts[-1] for child in source.tree.children(node))
                 following += [posixpath.join(above, name) for name in names if patterns.matches(tokens, name)]
-        found = following
-    yield from found
+        paths = following
+    yield from paths
 
 
 def _walk(source: Source, node: Node, name: str, excluded: Ignored) -> Iterator[Selected]:

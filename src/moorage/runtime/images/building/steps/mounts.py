@@ -46,19 +46,19 @@ class MountMaker:
 
     def options(self, mount: ins.Mount) -> dict[str, str]:
         """Return the options with variables replaced, and an absolute target."""
-        found = {name: self._state.expand(self._run.line, value) for name, value in mount.options.items()}
+        options = {name: self._state.expand(self._run.line, value) for name, value in mount.options.items()}
         if mount.kind == "secret":
-            found.setdefault("id", posixpath.basename(found.get("target", "")))
-            if "target" not in found and "env" not in found:
-                found["target"] = f"{SECRETS}/{found['id']}"
-        if "target" in found:
-            found["target"] = self._state.absolute(found["target"])
-        if found.get("target") == "/":
+            options.setdefault("id", posixpath.basename(options.get("target", "")))
+            if "target" not in options and "env" not in options:
+                options["target"] = f"{SECRETS}/{options['id']}"
+        if "target" in options:
+            options["target"] = self._state.absolute(options["target"])
+        if options.get("target") == "/":
             raise DockerfileError(self._run.line, "the target of a mount cannot be /")
-        return found
+        return options
 
     def key(self, sources: Mapping[int, tuple[Source, str]], hashes: Hashes) -> list[object]:
-        """Return what the mounts add to the key of the step: no content of caches, no value of secrets."""
+        """Return the part of the step's key for its mounts: no content of caches, no value of secrets."""
         keys: list[object] = []
         for number, mount in enumerate(self._run.mounts):
             options = self.options(mount)
@@ -138,12 +138,12 @@ def _number(options: Mapping[str, str], name: str, default: int, base: int) -> i
     if text is None:
         return default
     try:
-        found = int(text.removeprefix("0o"), base)
+        number = int(text.removeprefix("0o"), base)
     except ValueError:
         raise TreeError(f"{name}={text[:40]} should be a number") from None
-    if not 0 <= found <= (0o7777 if base == 8 else 65_535):
+    if not 0 <= number <= (0o7777 if base == 8 else 65_535):
         raise TreeError(f"{name}={text[:40]} is out of range")
-    return found
+    return number
 
 
 def _give(path: str, options: Mapping[str, str]) -> None:
