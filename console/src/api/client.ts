@@ -8,6 +8,7 @@
  */
 
 import { signal } from "@preact/signals";
+import { text } from "../text";
 import { ApiError, errorOf, toApiError } from "./errors";
 import { expire, markAccepted, session } from "./session";
 import type { Body, Data, Method, PathOf, PathValues, Query } from "./types";
@@ -83,7 +84,7 @@ async function call(method: Method, path: string, sent: Sent = {}): Promise<unkn
     const answer = (await response.json()) as { success?: boolean; data?: unknown };
     return "success" in answer ? answer.data : answer;
   } catch {
-    throw new ApiError(0, "offline", "The answer was cut off");
+    throw new ApiError(0, "offline", text.common.cutOff);
   }
 }
 

@@ -1,5 +1,7 @@
 /** An answer of the API that is not a success, or no answer at all. */
 
+import { text } from "../text";
+
 export class ApiError extends Error {
   constructor(
     readonly status: number, // 0: there was no answer
@@ -35,11 +37,11 @@ export async function errorOf(response: Response): Promise<ApiError> {
     const message = error?.message ?? response.statusText;
     return new ApiError(response.status, error?.code ?? "internal", message, error?.fields, error?.traceId ?? trace, wait);
   } catch {
-    return new ApiError(response.status, "internal", response.statusText || "The answer was cut off", {}, trace, wait);
+    return new ApiError(response.status, "internal", response.statusText || text.common.cutOff, {}, trace, wait);
   }
 }
 
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
-  return new ApiError(0, "offline", "The platform does not answer", {});
+  return new ApiError(0, "offline", text.common.noAnswer, {});
 }

@@ -21,7 +21,7 @@ export function TopBar() {
       <span class="only-phone">
         <Button kind="quiet" label={text.frame.menu} onClick={() => (isDrawerOpen.value = true)} icon={<MenuIcon size={18} aria-hidden="true" />} />
       </span>
-      <nav class="grow" aria-label="Breadcrumbs">
+      <nav class="grow" aria-label={text.frame.breadcrumbs}>
         <ol class="crumbs">
           {crumbs.value.map((crumb, at) => (
             <li key={crumb.label}>

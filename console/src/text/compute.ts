@@ -331,3 +331,11 @@ export const jobs = {
   deleted: (name: string) => `Cronjob ${name} was deleted`,
   snippet: "moorage cronjobs create sweep --cron @hourly --image alpine:3.20 --command 'sh -c date'",
 };
+
+/** Templates of functions, by their name: label, and a hint. */
+export const functionTemplates = {
+  hello: ["Hello", "Answers JSON"],
+  page: ["Web page", "HTML with a form"],
+  webhook: ["Webhook", "Checks a shared secret"],
+  packages: ["With packages", "Dependencies are installed"],
+} as const;

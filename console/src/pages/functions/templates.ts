@@ -1,5 +1,6 @@
 /** Templates of functions, and the name that the console gives them. */
 
+import { text } from "../../text";
 import type { Files } from "../../ui/editor/editor";
 
 export type Language = "nodejs" | "python";
@@ -18,11 +19,13 @@ export const LANGUAGES: { value: Language; label: string; hint: string }[] = [
 ];
 export const MAIN_FILE: Record<Language, string> = { nodejs: "index.js", python: "main.py" };
 
+const t = text.functionTemplates;
+
 export const TEMPLATES: Template[] = [
   {
     key: "hello",
-    label: "Hello",
-    hint: "Answers JSON",
+    label: t.hello[0],
+    hint: t.hello[1],
     sample: '{\n  "name": "Ada"\n}',
     files: {
       python: {
@@ -44,8 +47,8 @@ export const TEMPLATES: Template[] = [
   },
   {
     key: "page",
-    label: "Web page",
-    hint: "HTML with a form",
+    label: t.page[0],
+    hint: t.page[1],
     sample: '{\n  "name": "Ada"\n}',
     files: {
       python: {
@@ -85,8 +88,8 @@ exports.page = (name) => \`<!doctype html>
   },
   {
     key: "webhook",
-    label: "Webhook",
-    hint: "Checks a shared secret",
+    label: t.webhook[0],
+    hint: t.webhook[1],
     sample: '{\n  "event": "push"\n}',
     files: {
       python: {
@@ -123,8 +126,8 @@ exports.main = async (params) => {
   },
   {
     key: "packages",
-    label: "With packages",
-    hint: "Dependencies are installed",
+    label: t.packages[0],
+    hint: t.packages[1],
     sample: '{\n  "text": "Hello there"\n}',
     files: {
       python: {

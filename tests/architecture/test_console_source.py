@@ -1,4 +1,4 @@
-"""Whatever the API can do, a person can do in the console: it calls every route but those listed here."""
+"""The source of the console: it calls every route but those listed here, and its words stand in one folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from tests.architecture.source import ROOT
 from moorage.docs.reference import openapi_document
 
 SOURCES = ROOT / "console" / "src"
+GENERATED = "schema.d.ts"
 METHODS = ("get", "post", "put", "patch", "delete")
 CALL = re.compile(r'\b(?:api\.|eventsOf\("|send\(")(get|post|put|patch|delete)(?:\(|",)\s*["`](/v1/[^"`?]*)')
 READ = re.compile(r'\b(?:useResource|useLogStream|follow)\(\s*["`](/v1/[^"`?]*)')
+# Two English words or more, in quotes, between tags or in an attribute.
+WORDS = re.compile(r'["\'>][A-Z][a-z]+ [a-z]+(?: [a-z]+)*[.<"\']|(?:aria-label|title)="[A-Z][a-z]+"')
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# The page of all components for developers, the words themselves, and code that people start from.
+WITHOUT_WORDS = ("components.tsx", "text", "templates.ts")
 # Routes that no page needs, with the reason.
 ELSEWHERE = {
     "post /api/v1/webhook/github-events": "the code host calls it",
@@ -35,7 +41,7 @@ def called() -> set[str]:
     """Return method and path of each call, with `{}` for parameters."""
     found = set()
     for file in SOURCES.rglob("*.ts*"):
-        if file.name == "schema.d.ts":
+        if file.name == GENERATED:
             continue
         code = file.read_text()
         found |= {f"{method} {without_names(path)}" for method, path in CALL.findall(code)}
@@ -62,3 +68,11 @@ def test_the_console_calls_no_route_that_does_not_exist() -> None:
     routes = documented()
 
     assert {call for call in called() if call not in routes} == set()
+
+
+def test_words_that_people_read_stand_in_the_folder_of_texts() -> None:
+    files = [file for file in SOURCES.rglob("*.ts*") if not {file.name, file.parent.name} & {*WITHOUT_WORDS, GENERATED}]
+
+    found = {file.name: WORDS.findall(COMMENT.sub("", file.read_text())) for file in files}
+
+    assert {name: words for name, words in found.items() if words} == {}
