@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 
 from playwright.sync_api import Browser, Page, Request
 
@@ -47,11 +48,12 @@ class Sizes:
     projects: int
     idle_s: float  # with a tab, and as long without one
     settle_s: float
+    quiet_s: float  # until the platform has ended what the set-up started
     pages: tuple[str, ...] = tuple(PAGES)
 
 
-FULL = Sizes(projects=100, idle_s=12, settle_s=2)
-TINY = Sizes(projects=1, idle_s=0.5, settle_s=0.1, pages=("home", "projects"))
+FULL = Sizes(projects=100, idle_s=10, settle_s=2, quiet_s=15)
+TINY = Sizes(projects=1, idle_s=0.5, settle_s=0.1, quiet_s=0.1, pages=("home", "projects"))
 
 
 @dataclass
@@ -87,15 +89,19 @@ def _fill(port: Port) -> None:
 
 
 def _idle(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
-    alone = _percent(port, sizes)
-    yield Figure("console: idle CPU of the platform without a tab", alone, "%")
+    time.sleep(sizes.quiet_s)
+    alone = [_percent(port, sizes)]
+    opened = {}
     for name in sizes.pages:
         with tab(port, chromium, PAGES[name]) as page:
             requests = Requests()
             page.on("request", requests.note)
-            with_tab = _percent(port, sizes, page)
-        yield Figure(f"console: requests of an idle tab, {name}", requests.count / sizes.idle_s * 60, "/min")
-        yield Figure(f"console: idle CPU for an open tab, {name}", with_tab - alone, "%", bar=IDLE_BAR)
+            opened[name] = (_percent(port, sizes, page), requests.count)
+    alone.append(_percent(port, sizes))
+    yield Figure("console: idle CPU of the platform without a tab", mean(alone), "%")
+    for name, (percent, count) in opened.items():
+        yield Figure(f"console: requests of an idle tab, {name}", count / sizes.idle_s * 60, "/min")
+        yield Figure(f"console: idle CPU for an open tab, {name}", percent - mean(alone), "%", bar=IDLE_BAR)
 
 
 def _percent(port: Port, sizes: Sizes, page: Page | None = None) -> float:
@@ -108,6 +114,7 @@ def _percent(port: Port, sizes: Sizes, page: Page | None = None) -> float:
             page.wait_for_timeout(seconds * 1000)  # lets the browser report its requests
 
     pause(sizes.settle_s)
-    before, began = machine.tree_cpu_seconds(port.pid), time.perf_counter()
+    before, began = machine.tree_cpu_times(port.pid), time.perf_counter()
     pause(sizes.idle_s)
-    return (machine.tree_cpu_seconds(port.pid) - before) / (time.perf_counter() - began) * 100
+    used = machine.cpu_between(before, machine.tree_cpu_times(port.pid))
+    return used / (time.perf_counter() - began) * 100

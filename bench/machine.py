@@ -56,11 +56,21 @@ def cpu_seconds(pid: int) -> float:
 
 def tree_cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and of all its descendants that are alive."""
-    used = 0.0
+    return sum(tree_cpu_times(pid).values())
+
+
+def tree_cpu_times(pid: int) -> dict[int, float]:
+    """Return the CPU time of a process and of each of its descendants that are alive, in seconds by id."""
+    used = {}
     for each in tree_of(pid):
         with suppress(OSError):  # It ended since it was found.
-            used += cpu_seconds(each)
+            used[each] = cpu_seconds(each)
     return used
+
+
+def cpu_between(before: dict[int, float], after: dict[int, float]) -> float:
+    """Return the seconds that the processes of `after` used since `before`; those that ended meanwhile do not count."""
+    return sum(seconds - before.get(pid, 0) for pid, seconds in after.items())
 
 
 def voluntary_switches(pid: int) -> int:
