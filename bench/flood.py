@@ -2,6 +2,10 @@
 
 The platform has all cores and its default rate limit. The others make requests at a fixed pace, one after another, on
 kept connections: a function call, a read of the API and a page of a site. Rounds with and without the flood alternate.
+
+Clients on other machines would take no CPU time from the platform. So the measuring client has a realtime priority, and
+the clients of the flood are in an idle-class cgroup: they get only the CPU time that the platform leaves. SCHED_IDLE
+alone is not enough: with autogroup scheduling it counts only within a session, which itself has the normal weight.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from bench import function_platform, processes
 from bench.figures import Figure, at_most, percentile, ratio_at_most
 from bench.flood_clients import Orders
 from bench.function_platform import HELLO, Platform, archive, multipart, wait_until
+from moorage.runtime.sandbox.runs import cgroups as run_cgroups
 
 BAR = ratio_at_most(2)
 VICTIMS = 6  # organizations; each has a rate limit of its own
@@ -174,17 +179,27 @@ def _flood(orders: Orders, folder: Path) -> Iterator[None]:
         stdout=subprocess.PIPE,
         stderr=(folder / "clients.log").open("ab"),
         env=env,
+        preexec_fn=processes.die_with_parent,
     )
     assert clients.stdin is not None
+    cgroups = run_cgroups.find()
+    group = cgroups.create(f"{run_cgroups.name()}-flood")
     try:
         clients.stdin.write(json.dumps(asdict(orders)).encode())
         clients.stdin.close()
         assert clients.stdout is not None
         if clients.stdout.readline() != b"flooding\n":
             raise processes.NotReady("the clients of the flood did not start")
+        group.attach(clients.pid)
+        group.idle(True)
         time.sleep(SETTLE_S)
         yield
     finally:
+        group.idle(False)  # In the idle class, killed processes might not get the CPU time to exit.
         clients.kill()
         clients.wait()
+        group.kill()  # the git processes of the clients
+        group.remove()
+        with contextlib.suppress(OSError):  # Other runs may have cgroups there.
+            cgroups.close()
     time.sleep(SETTLE_S)

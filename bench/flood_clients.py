@@ -1,7 +1,8 @@
 """The clients of one organization that floods the platform: calls, logs, uploads, pushes and streams at once.
 
 `python -m bench.flood_clients` reads its orders as JSON from standard input and floods until it is ended. It runs in
-the idle scheduling class: clients of a real flood have machines of their own.
+the idle scheduling class, in the cgroup that `bench.flood` moves it to: clients of a real flood have machines of their
+own.
 """
 
 from __future__ import annotations

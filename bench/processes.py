@@ -41,11 +41,11 @@ def start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             pass_fds=pass_fds,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
