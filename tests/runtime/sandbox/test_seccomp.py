@@ -31,6 +31,7 @@ DENIED = sorted(
         *("open_by_handle_at", "name_to_handle_at", "fanotify_init", "syslog", "vhangup", "reboot"),
         *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
         *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "lookup_dcookie", "nfsservctl"),
+        "sched_setattr",
     }
 )
 

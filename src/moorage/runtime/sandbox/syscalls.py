@@ -76,6 +76,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "sched_setattr": (314, 274),
     "seccomp": (317, 277),
     "semget": (64, 190),
     "sendmmsg": (307, 269),
