@@ -14,7 +14,6 @@ from moorage.runtime.builds.detection.table import ROWS
 
 # Rows that are tested by their files alone, and why no starter of them was seen live.
 NOT_DEPLOYED: dict[str, str] = {
-    "Analog (static)": "its starter was not run to an end: it is the one of Analog with another option of its plugin",
     "Dockerfile": "its base image comes from a registry of the tests: tests/e2e/test_dockerfiles_live.py deploys it",
     "KeystoneJS": "Prisma downloads its engines from a host that the machine of the tests does not reach",
     "Strapi": "its starter was built in ten minutes, and not yet seen live with a Node.js that runs its better-sqlite3",

@@ -40,6 +40,7 @@ def nx_repository(files: dict[str, Any]) -> dict[str, Any]:
 
 
 RUN = "npm run build"
+ADD = "npm install --no-save --no-audit --no-fund"
 START = {"start": "node server.js"}
 SERVER = {"scripts": START, "server.js": "http.createServer().listen(process.env.PORT)"}
 MANAGE = "import django\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')"
@@ -99,13 +100,22 @@ CASES = (
          "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && GCP_BUILDPACKS=1 vite build",
          start="PROTOCOL_HEADER=x-forwarded-proto"),
     Case("Astro for another host", {**js("astro", "@astrojs/vercel"), "astro.config.mjs": "({ output: 'server' })"},
-         refusal="@astrojs/node"),
+         f"{ADD} @astrojs/node && sed -i -E 's#@astrojs/(vercel|netlify|cloudflare|deno)(/[a-z]+)?#@astrojs/node#; "
+         r"s#adapter:\s*(\w+)\(#adapter: (() => \1({ mode: `standalone` }))(#' astro.config.* && astro build",
+         start="node dist/server/entry.mjs"),
     Case("Astro server", {**js("astro", "@astrojs/node", scripts={"build": "astro build", "start": "astro dev"})},
          RUN, start="node dist/server/entry.mjs"),
     Case("Astro", js("astro", "vite"), RUN, "dist"),
     Case("Remix (single page)", {**js("@remix-run/dev", "vite"), "vite.config.ts": "remix({ ssr: false })"}, RUN,
          "build/client"),
     Case("Remix", js("@remix-run/dev", "@remix-run/serve", "vite"), RUN, start="remix-serve build/server/index.js"),
+    Case("Remix", {**js("@remix-run/dev", "@remix-run/node", "@vercel/remix", "vite"),
+                   "vite.config.ts": "remix({ presets: [vercelPreset()] })"},
+         f"{ADD} @remix-run/serve@9.0.0 && {RUN}", start="remix-serve build/server/nodejs*/index.js"),
+    Case("Remix or React Router for Cloudflare", js("@react-router/dev", "@cloudflare/vite-plugin", "vite"),
+         refusal="@react-router/serve"),
+    Case("React Router", js("@react-router/dev", "@react-router/node", "vite"),
+         f"{ADD} @react-router/serve@9.0.0 && {RUN}", start="react-router-serve build/server/index.js"),
     Case("React Router (single page)", {**js("@react-router/dev", "vite"), "react-router.config.ts": "{ ssr: false }"},
          RUN, "build/client"),
     Case("React Router", js("@react-router/dev", "@react-router/serve", "vite",
@@ -139,7 +149,22 @@ CASES = (
          "docs/.vuepress/dist"),
     Case("Hexo", {**js("hexo", scripts={"build": "hexo generate"}), "_config.yml": "theme: x"}, RUN, "public"),
     Case("Slidev", js("@slidev/cli", scripts={"dev": "slidev"}), "slidev build", "dist"),
+    Case("Umi", js("umi", scripts={"start": "umi dev"}), "umi build", "dist"),
+    Case("Umi", {**js("@umijs/max", scripts={"start": "max dev"}), "config/config.ts": "({ outputPath: './www' })"},
+         "max build", "www"),
     Case("Gridsome", js("gridsome"), refusal="gridsome build"),
+    Case("Hugo theme", {"theme.toml": "x", "layouts/index.html": "x", "exampleSite/hugo.toml": "theme = 'a'",
+                        **js("tailwindcss"), "go.mod": "module a"},
+         "hugo --gc --minify --source exampleSite --themesDir ../.. --theme $(basename $PWD) --baseURL /",
+         "exampleSite/public", server="hugo"),
+    Case("Hugo theme without a site", {"theme.toml": "x", "layouts/index.html": "x", "go.mod": "module a"},
+         refusal="exampleSite"),
+    Case("Hugo", {"hugo.toml": "", **HUGO, "netlify.toml": '[build.environment]\nHUGO_VERSION = "0.131.0"'},
+         "hugo --gc --minify --baseURL /", "public", server="hugo<0.132"),
+    # The theme has a package.json of its own.
+    Case("Hugo", {"config.toml": "baseURL = 'https://x'\ntheme = 'a'", "archetypes/default.md": "x",
+                  "content/a.md": "x", "themes/a/package.json": {}, "themes/a/src/package.json": {}},
+         "hugo --gc --minify --baseURL /", "public", server="hugo"),
     Case("Hugo with a theme in a submodule", {"hugo.toml": "theme = 'a'", **HUGO, ".gitmodules": "path = themes/a"},
          refusal="themes/a"),
     Case("Hugo", {"hugo.toml": "", **HUGO}, "hugo --gc --minify --baseURL /", "public", server="hugo"),
@@ -156,6 +181,8 @@ CASES = (
     Case("Expo", js("expo", "react-native-web", scripts={"start": "expo start"}), "expo export --platform web", "dist"),
     Case("Parcel", js("parcel"), RUN, "dist"),
     Case("Rsbuild", js("@rsbuild/core"), RUN, "dist"),
+    # A page for the bundler: the server in the same folder is only its API.
+    Case("Vite", {**js("vite"), **py("flask", **{"app.py": "app = Flask('x')"}), "index.html": "x"}, RUN, "dist"),
     Case("Vite", {**js("vite", "express", scripts={"start": "vite", "build": "vite build"}), "index.html": "x",
          "vite.config.js": "({ build: { outDir: './www' } })"}, RUN, "www"),
     # Servers.
@@ -251,6 +278,9 @@ CASES = (
     Case("Starlette", py("starlette", **{"app.py": "app = Starlette()"}), start="uvicorn app:app", server="uvicorn"),
     Case("Quart", py("quart", **{"app.py": "app = Quart('x')"}), start="uvicorn app:app", server="uvicorn"),
     Case("Sanic", py("sanic", **{"server.py": "app = Sanic('x')"}), start="sanic server:app --host"),
+    # The bundler makes the styles of the pages that the server renders.
+    Case("Flask", {**js("vite"), **py("flask", "gunicorn", **{"run.py": "app = Flask('x')"}),
+                   "templates/index.html": "x"}, start="gunicorn run:app"),
     Case("Flask", {"Pipfile": "[packages]\nflask = '*'", "hello.py": "app = Flask('x')"}, start="gunicorn hello:app",
          server="gunicorn"),
     Case("Flask", py("flask", "gunicorn", **{"wsgi.py": "from shop import create_app\napp = create_app()",
@@ -306,6 +336,8 @@ CASES = (
     Case("mdBook", {"book.toml": "x"}, refusal="book.toml"),
     # Go.
     Case("Go", {"go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
+    Case("Go", {**js("parcel"), "go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
+    Case("Go", {**js("sass"), "go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
     Case("Go", {"go.mod": "module x", "main.go": "package main", "Procfile": "web: x --port $PORT"},
          "go build -o bin/x .", start="bin/x --port $PORT"),
     Case("Go", {"go.mod": "module x", "main.go": "package main", "Procfile": "web: bin/x"},
@@ -339,5 +371,8 @@ CASES = (
          start="node server/server.js"),
     Case("Node.js file", {"package.json": {"main": "index.js"}, "index.js": "x"}, start="node index.js"),
     Case("Dockerfile", {"Dockerfile": "FROM x"}),
-    Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="baseDir"),
+    Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="docker-compose.yml"),
+    Case("Compose or Terraform", {"compose.yaml": "build: a\ncontext: ./b/", "a/Dockerfile": "x", "b/Dockerfile": "x"},
+         refusal="compose.yaml names several containers"),
+    Case("Compose or Terraform", {"compose.yaml": "image: db", "backend/pom.xml": "x"}, refusal="the folder backend"),
 )  # fmt: skip

@@ -35,6 +35,13 @@ def test_packages_that_are_not_listed_fit_to_those_that_are_pinned(
     assert list(companions.bounds(Folder(tmp_path, ""))) == bounds
 
 
+def test_a_lock_may_get_newer_versions_of_compiled_packages_alone() -> None:
+    lock = "flask==2.0.1 --hash=sha256:ab\ngreenlet==1.1.2 ; python_version < '4' --hash=sha256:cd\nnumpy==1.22.0\n"
+
+    expected = "flask==2.0.1 --hash=sha256:ab\ngreenlet>=1.1.2,<100 ; python_version < '4'\nnumpy>=1.22.0,<2\n"
+    assert companions.loosened(lock) == expected
+
+
 @pytest.mark.parametrize(
     ("requirements", "code", "bounds"),
     [

@@ -300,6 +300,25 @@ def test_the_only_app_below_the_base_folder_is_found_there(tmp_path: Path) -> No
     assert found.notes == ("the only app is in backend, which is deployed; baseDir chooses another folder",)
 
 
+def test_the_only_image_that_a_compose_file_builds_is_found_in_its_folder(tmp_path: Path) -> None:
+    files = {
+        "compose.yaml": "services:\n  web:\n    build: ./site\n  db:\n    image: postgres\n",
+        "site/Dockerfile": "x",
+    }
+    request = make_request(write_files(tmp_path, files), wanted="auto")
+
+    folder = detect.open_base(request)
+
+    assert (folder.base, detect.decide(request, folder).plan.framework) == ("site", "Dockerfile")
+
+
+def test_an_app_of_an_unsupported_language_below_the_base_folder_is_named(tmp_path: Path) -> None:
+    source = write_files(tmp_path, {"README.md": "x", "complete/pom.xml": "x"})
+
+    with pytest.raises(BuildFailed, match=r"the folder complete has an app that cannot be built: .* Java app"):
+        plan(make_request(source, wanted="auto"))
+
+
 def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
     code = "from fastapi import FastAPI\napp = FastAPI()"
     write_files(tmp_path, {"api/requirements.txt": "fastapi", "api/main.py": code, "web/package.json": {}})

@@ -37,6 +37,35 @@ CASES = {
         '  File "/work/app.py", line 2\n    def index(:\n              ^\nSyntaxError: invalid syntax\n',
         ("app.py, line 2: SyntaxError: invalid syntax",),
     ),
+    "a variable that an app misses": (
+        "Traceback (most recent call last):\nException: DATABASE_URL environment variable not defined\n",
+        ("the variable DATABASE_URL is not set", "`env`"),
+    ),
+    "a variable that a schema requires": (
+        'Error: Config validation error: "MONGODB_URL" is required\n    at Object.<anonymous> (/work/config.js:27:9)',
+        ("the variable MONGODB_URL is not set",),
+    ),
+    "a variable that a client requires": (
+        "OpenAIError: The OPENAI_API_KEY environment variable is missing or empty; either provide it",
+        ("the variable OPENAI_API_KEY is not set",),
+    ),
+    "a variable that a message asks for": ("Error: Please set STRIPE_SECRET_KEY\n", ("variable STRIPE_SECRET_KEY is",)),
+    "variables that a build checks": (
+        "❌ Invalid environment variables: [\n  {\n    code: 'invalid_type',\n    path: [ 'AUTH_DISCORD_ID' ],\n",
+        ("the variable AUTH_DISCORD_ID is not set",),
+    ),
+    "a host of Docker Compose": (
+        "Error: getaddrinfo ENOTFOUND redis\n    at GetAddrInfoReqWrap.onlookup (node:dns:107:26)\n",
+        ("the host redis", "create a database"),
+    ),
+    "a database of Docker Compose": (
+        'psycopg2.OperationalError: could not translate host name "db" to address: Name or service not known\n',
+        ("the host db", "create a database"),
+    ),
+    "a host that a build downloads from": (
+        "[cause]: Error: getaddrinfo ENOTFOUND fonts.example.com\nError: Cannot find the font path.\n",
+        ("fonts.example.com", "commit the files"),
+    ),
     "an old lock file": (
         "npm error code EUSAGE\nnpm error `npm ci` can only install packages when your package.json and "
         "package-lock.json or npm-shrinkwrap.json are in sync.\n",

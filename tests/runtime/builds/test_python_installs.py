@@ -131,6 +131,27 @@ async def test_a_package_that_current_build_tools_refuse_is_built_with_older_one
     assert "it is built with older ones" in app.log.text("system")
 
 
+async def test_a_package_that_is_older_than_python_finds_the_names_that_were_removed(tmp_path: Path) -> None:
+    code = "from collections import Mapping\nimport inspect\nARGS = inspect.getargspec(lambda a, *b: a).args\n"
+    files = {
+        "main.py": "",
+        "requirements.txt": "oldpkg @ file:///work/oldpkg\n",
+        "oldpkg/setup.py": "from setuptools import setup\nsetup(name='oldpkg', version='1', py_modules=['oldpkg'])\n",
+        "oldpkg/oldpkg.py": code,
+    }
+
+    app = await release(tmp_path, files)
+
+    shown = await said(app, "import oldpkg; print(issubclass(dict, oldpkg.Mapping), oldpkg.ARGS)")
+    assert shown == ("True ['a']\n", "")
+
+
+async def test_packages_that_fit_to_python_leave_its_names_alone(tmp_path: Path) -> None:
+    app = await release(tmp_path, {"main.py": "", "requirements.txt": "six==1.16.0"})
+
+    assert await said(app, "import collections; print(hasattr(collections, 'Mapping'))") == ("False\n", "")
+
+
 @pytest.mark.deep
 async def test_a_lock_with_another_hash_is_refused(settings: Settings, tmp_path: Path) -> None:
     lock = {"default": {"six": {"version": "==1.16.0", "hashes": ["sha256:" + "0" * 64]}}}

@@ -125,6 +125,19 @@ def test_without_a_base_folder_the_only_app_is_deployed(tmp_path: Path) -> None:
     assert "the only app is in apps/web, which is deployed; baseDir chooses another folder" in plan.notes
 
 
+def test_without_a_base_folder_the_app_beside_its_documentation_is_deployed(tmp_path: Path) -> None:
+    docs = {"scripts": {"build": "vite build"}, "devDependencies": {"vite": "7"}}
+    files = {"package.json": ROOT, "apps/web/package.json": WEB, "apps/docs/package.json": docs, **PACKAGES}
+
+    plan = plan_of(tmp_path, files)
+
+    assert plan.workdir == "apps/web"
+    note = (
+        "the main app of the workspace is in apps/web (others: apps/docs), which is deployed; baseDir chooses another"
+    )
+    assert f"{note} folder" in plan.notes
+
+
 def test_without_a_base_folder_several_apps_are_listed(tmp_path: Path) -> None:
     site = {"scripts": {"build": "vite build"}, "devDependencies": {"vite": "7"}}
     files = {"package.json": ROOT, "apps/web/package.json": WEB, "apps/site/package.json": site, **PACKAGES}

@@ -13,6 +13,7 @@ MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
+_VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -121,6 +122,10 @@ _NO_ADDRESS = (
     "the app has no address of its database: create a database, and set its address in a variable that the app reads, "
     "such as DATABASE_URL"
 )
+_COMPOSE_HOST = (
+    "the app connects to the host {0}, which exists only under Docker Compose: create a database, and set its address "
+    "in a variable that the app reads"
+)
 _NO_VARIABLE = "the variable {0} is not set, and the app does not start without it: set it in `env` or `secrets`"
 _OLD_PACKAGES = (
     "a package of this app is too old for its version of Python, or too new for another package: raise the versions in "
@@ -160,6 +165,15 @@ RULES = (
         _NO_VARIABLE,
     ),
     rule(
+        rf"(?:Error|Exception)\b[^\n]{{0,80}}?\b({_VARIABLE})\b['\"`]?(?: environment| env)?(?: variable| var)?"
+        r"(?: is| was| are| must be| has to be| needs to be)?(?: not)? ?"
+        r"(?:set|defined|found|provided|required|missing|undefined|configured|empty)\b"
+        r"|(?:Error|Exception): (?:Please )?(?:[Mm]issing|[Ss]et|[Pp]rovide|[Ss]pecify|[Dd]efine)\b"
+        rf"[^\n]{{0,60}}?\b({_VARIABLE})\b"
+        rf"|Invalid environment variables:?[\s\S]{{0,300}}?\b({_VARIABLE})\b",
+        _NO_VARIABLE,
+    ),
+    rule(
         r"'NoneType' object has no attribute '_instantiate_plugins'|Expected string or URL object, got None"
         r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
         r"|Either 'SQLALCHEMY_DATABASE_URI' or 'SQLALCHEMY_BINDS' must be set",
@@ -171,6 +185,12 @@ RULES = (
         r"|Can't connect to MySQL server on '(?:localhost|127\.0\.0\.1)|localhost:(27017): \[Errno 111\]"
         r"|Error 111 connecting to localhost:(6379)",
         _no_database,
+    ),
+    rule(
+        r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([a-z][\w-]*)(?![\w.-])"
+        r"|could not translate host name \"([a-z][\w-]*)\" to address|Unknown MySQL server host '([a-z][\w-]*)'"
+        r"|Error -[235] connecting to ([a-z][\w-]*):\d+\.",
+        _COMPOSE_HOST,
     ),
     rule(
         rf"File \"{_ROOT}?([^\"\n]+)\", line (\d+)\n(?:[^\n]*\n){{1,3}}?\s*((?:Syntax|Indentation|Tab)Error: [^\n]+)",
@@ -245,6 +265,11 @@ RULES = (
     rule(
         r"^(?:go: |\S+\.go:\d+)[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
         "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor",
+    ),
+    rule(
+        r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([\w-]+(?:\.[\w-]+)+)",
+        "the code downloads from {0}, which cannot be reached from here: commit the files that it needs, or have the "
+        "operator allow that host",
     ),
     rule(r"^error during build:\n([^\n]+)", "{0}"),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.e2e.starters.rare import analog_qwik, node_nx, node_old, node_rendered, node_servers, node_sites, python_apps
+from tests.e2e.starters.rare import (
+    analog_qwik,
+    node_nx,
+    node_old,
+    node_rendered,
+    node_servers,
+    node_sites,
+    other_hosts,
+    python_apps,
+    python_old,
+)
 from tests.e2e.starters.shapes import Starter
 
 GROUPS = (
@@ -13,5 +23,7 @@ GROUPS = (
     node_nx,
     node_old,
     python_apps,
+    other_hosts,
+    python_old,
 )
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

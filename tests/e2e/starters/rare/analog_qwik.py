@@ -215,6 +215,14 @@ STARTERS = (
         lock="package-lock.json",
     ),
     Starter(
+        "analog-static",
+        "Analog (static)",
+        analog("{ static: true, prerender: { routes: ['/'] } }"),
+        {"/": "Analog in the harbor"},
+        kind="static",
+        lock="package-lock.json",
+    ),
+    Starter(
         # After `npm run qwik add express`
         "qwik-express",
         "Qwik City",

@@ -13,7 +13,7 @@ from moorage.runtime.builds.detection import go, managers, secret_names, starts,
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
-from moorage.runtime.builds.detection.table import ROWS, node, other, python
+from moorage.runtime.builds.detection.table import ROWS, node, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.detection.values import examples
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
@@ -68,12 +68,23 @@ def _only_app(folder: Folder) -> Folder:
         return folder
     if len(apps) > 1:
         raise BuildFailed(f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one")
+    if not apps and folder.has(*other.SETTINGS) and not folder.has(*other.DOCKERFILES):
+        images = other.composed(folder) if _is_unknown(folder) else []
+        apps = images if len(images) == 1 else []
     return Folder(folder.root, apps[0]) if apps else folder
+
+
+def _is_unknown(folder: Folder) -> bool:
+    return next((row in other.DOCKER for row in ROWS if row.sign.find(folder) is not None), True)
 
 
 def _apps_below(folder: Folder) -> list[str]:
     """Return the sub-folders with an app, else those one level deeper; [] where the folder itself is one."""
-    rows = (row for row in ROWS if row.language != "python" and row not in other.DOCKER)
+    rows = (
+        row
+        for row in ROWS
+        if (row.language != "python" or row in (*sites.HUGO_THEMES, *sites.ROWS)) and row not in other.DOCKER
+    )
     if folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows):
         return []
     return _nested_apps(folder)
@@ -109,10 +120,21 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
-        is_entered = starts.enters(starts.procfile_web(Folder(folder.root, "")))[0] == folder.base
-        why = f"the Procfile enters {folder.base}" if is_entered else f"the only app is in {folder.base}"
-        notes = (f"{why}, which is deployed; baseDir chooses another folder", *notes)
+        notes = (_place_note(folder), *notes)
     return Decision(replace(plan, notes=notes), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
+
+
+def _place_note(folder: Folder) -> str:
+    """Return the reason why a folder of the repository was chosen."""
+    root = Folder(folder.root, "")
+    others = [each.base for each in workspaces.apps_of(root) if each.base != folder.base]
+    if starts.enters(starts.procfile_web(root))[0] == folder.base:
+        why = f"the Procfile enters {folder.base}"
+    elif others:
+        why = f"the main app of the workspace is in {folder.base} (others: {', '.join(others[:MAX_NAMES])})"
+    else:
+        why = f"the only app is in {folder.base}"
+    return f"{why}, which is deployed; baseDir chooses another folder"
 
 
 def _with_examples(plan: Plan, folder: Folder) -> Plan:
@@ -326,6 +348,8 @@ def _unknown(folder: Folder) -> str:
     names = [name for name in folder.names() if name != ".git"]
     if not names:
         return "the repository has no files: commit some and push again"
+    if sentence := other.refused_below(folder):
+        return sentence
     shown = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
     return (
         f"cannot tell what this project is: its base folder has {shown}, and no package.json, requirements.txt, "

@@ -23,6 +23,13 @@ MAX_FOLDERS = 20_000  # visited in search of packages
 MAX_DEPTH = 8  # of a package below the workspace root
 MAX_PATTERNS = 100
 MAX_SHOWN = 12
+# Names of apps that accompany another one: documentation, previews of components, clients that are not web pages.
+COMPANIONS = frozenset(
+    {
+        *("docs", "doc", "documentation", "storybook", "workshop", "playground", "example", "examples", "demo", "e2e"),
+        *("mobile", "native", "expo", "ios", "android", "desktop", "electron", "extension", "cli", "email", "emails"),
+    }
+)
 _LOCAL = re.compile(r"(?:file|link|portal|workspace):(\.{1,2}/.*|\.{1,2})")
 _ALIAS = re.compile(r"workspace:((?:@[\w.-]+/)?[\w.-]+)@")
 _DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn) run ([\w:.-]+)")
@@ -124,20 +131,27 @@ def patterns_of(root: Folder) -> list[str]:
 
 
 def choose_app(root: Folder) -> Folder:
-    """Return the only app of a workspace whose root is none itself; else the root.
+    """Return the only app of a workspace whose root is none itself, beside its documentation; else the root.
 
     Raises BuildFailed where the workspace has several apps.
     """
     if not patterns_of(root) or _is_root_app(root):
         return root
-    apps = [package for package in Workspace(root).packages.values() if _is_app(package)]
+    apps = apps_of(root)
     if not apps or (len(apps) > 1 and "start" in root.scripts):
         return root
-    if len(apps) == 1:
-        return apps[0]
-    names = [each.base for each in sorted(apps, key=lambda each: each.base)]
+    main = [each for each in apps if PurePosixPath(each.base).name not in COMPANIONS]
+    if len(apps) == 1 or len(main) == 1:
+        return (main or apps)[0]
+    names = [each.base for each in apps]
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     raise BuildFailed(f"this workspace has several apps, {shown}: set baseDir to the one that is deployed")
+
+
+def apps_of(root: Folder) -> list[Folder]:
+    """Return the packages of a workspace that look like apps."""
+    apps = [package for package in Workspace(root).packages.values() if _is_app(package)]
+    return sorted(apps, key=lambda each: each.base)
 
 
 def _is_app(folder: Folder) -> bool:

@@ -15,6 +15,7 @@ from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.python import old_names
 
 VENV = ".venv"
 PYTHON = f"{VENV}/bin/python"
@@ -26,6 +27,8 @@ OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
 BUILD_TOOLS = "build-tools.txt"
 WHEELS, RAISED = "wheels.txt", "raised.txt"
+NEWER = "newer-"  # begins the names of lock files in which newer versions of compiled packages are allowed
+_CANNOT_COMPILE = re.compile(rf"Failed to build `(?:{'|'.join(map(re.escape, companions.COMPILED))})\b")
 _NO_WHEELS = re.compile(r"has no (?:usable )?wheels")
 # Last versions with which older source packages can be built, such as PyYAML 5.4.
 _OLD_BUILD_TOOLS = "setuptools<58\ncython<3\n"
@@ -56,9 +59,11 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     create = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
     commands = [Step("python -m venv", create, without=_OTHER_PYTHON, is_cached=True, is_quiet=True)]
     commands += _with_uv(manager, plan, folder, layout) if layout.uv else _with_pip(manager, plan, folder, layout)
+    repair = Step(old_names.LABEL, old_names.argv(PYTHON), without=_OTHER_PYTHON, is_optional=True, is_quiet=True,
+                  is_cached=True)  # fmt: skip
     compile_all = compiling(f"{layout.base}/{VENV}/lib")
     number = sum(step.is_cached for step in commands)
-    return [*commands[:number], compile_all, *commands[number:]]
+    return [*commands[:number], *([repair] if number > 1 else []), compile_all, *commands[number:]]
 
 
 def write_requirements(folder: Folder, target: Path, base: str) -> None:
@@ -74,7 +79,13 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     (target / COMPANIONS).write_text("".join(f"{bound}\n" for bound in companions.bounds(folder)))
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
-            (target / name).write_text(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
+            text = _RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text)
+            (target / name).write_text(text)
+            newer = companions.loosened(text)
+            (target / f"{NEWER}{name}").write_text(newer)
+            changed = sorted(set(newer.splitlines()) - set(text.splitlines()))
+            with (target / f"{NEWER}{OVERRIDES}").open("a") as file:
+                file.writelines(f"{line}\n" for line in changed)
 
 
 def compiling(path: str, *options: str) -> Step:
@@ -140,6 +151,7 @@ def _with_retries(
     first = [*bounded, *([f"--requirement={layout.bin}/{WHEELS}"] if raised else [])]
     second = [*first, *([f"--override={layout.bin}/{RAISED}"] if raised else [])]
     retries = [
+        *_newer_than_lock(bounded, label, layout),
         *([_with_wheels(second, raised)] if raised else []),
         _binary_psycopg2(second, layout),
         _with_old_tools(second, layout, label),
@@ -155,6 +167,20 @@ def _with_wheels(install: list[str], raised: tuple[str, ...]) -> Retry:
         "pip install with newer versions of compiled packages",
         install,
     )
+
+
+def _newer_than_lock(install: list[str], label: str, layout: Layout) -> list[Retry]:
+    """Return the installation with newer versions of the compiled packages that a lock pins, if there is a lock."""
+    files = {f"{layout.bin}/{name}": f"{layout.bin}/{NEWER}{name}" for name in (GENERATED, CONSTRAINTS)}
+    newer = [f"{option}={files.get(path, path)}" if path else option for option, _, path in _parts(install)]
+    note = "a locked version cannot be compiled for this version of Python: newer ones of compiled packages are allowed"
+    # The manifest may be as strict as the lock.
+    newer_command = [*newer, f"--override={layout.bin}/{NEWER}{OVERRIDES}"]
+    return [Retry(_CANNOT_COMPILE, note, label, newer_command)] if newer != install else []
+
+
+def _parts(argv: list[str]) -> list[tuple[str, str, str]]:
+    return [each.partition("=") if each.startswith("--") else (each, "", "") for each in argv]
 
 
 def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:

@@ -67,7 +67,8 @@ COMPILED = {
     **dict.fromkeys(("psycopg2-binary", "grpcio", "h5py", "aiohttp", "cffi", "spacy", "uvloop", "httptools"), 1),
     **dict.fromkeys(("opencv-python", "opencv-python-headless", "tensorflow", "orjson", "yarl", "frozenlist"), 1),
     **dict.fromkeys(("pillow", "lxml", "shapely", "reportlab", "ujson", "multidict"), 2),
-    **dict.fromkeys(("greenlet", "pyarrow", "cryptography"), 99),
+    **dict.fromkeys(("greenlet", "pyarrow", "cryptography", "gevent"), 99),
+    **dict.fromkeys(("asyncpg", "pyyaml", "markupsafe", "regex", "hiredis", "bcrypt", "mysqlclient"), 1),
 }
 _LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
@@ -123,6 +124,20 @@ def raised(folder: Folder) -> tuple[str, ...]:
         if name in COMPILED:
             found.append(f"{name}>={'.'.join(map(str, version))},<{version[0] + COMPILED[name]}")
     return tuple(found)
+
+
+def loosened(lock: str) -> str:
+    """Return the requirements of a lock in which newer versions of the compiled packages are allowed."""
+    lines = []
+    for line in lock.splitlines():
+        match = _EXACT.match(line)
+        name = _normal(match[1]) if match else ""
+        if match and name in COMPILED:
+            marker = re.search(r";(?:(?!--hash).)*", line)
+            version = match[2]
+            line = f"{name}>={version},<{int(version.partition('.')[0]) + COMPILED[name]} {marker[0] if marker else ''}"
+        lines.append(line.rstrip())
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _pins(folder: Folder, pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:

@@ -14,6 +14,7 @@ ROWS: tuple[Row, ...] = (
     *nx.ROWS,  # package.json of a workspace lists the frameworks of all its apps
     *node.FULL_STACK,
     *node.GENERATORS,
+    *sites.HUGO_THEMES,
     *sites.ROWS[:2],  # Hugo sites have a package.json for their styles
     *node.BUNDLERS,
     *node.SERVERS,

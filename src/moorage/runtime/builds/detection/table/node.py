@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table.mixed import other_server
 from moorage.runtime.builds.detection.table.node_starts import (
     NODE_FILES,
     find_start,
@@ -29,6 +30,7 @@ CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
 STRAPI_KEYS = (
     *("APP_KEYS", "API_TOKEN_SALT", "ADMIN_JWT_SECRET", "TRANSFER_TOKEN_SALT", "JWT_SECRET", "ENCRYPTION_KEY"),
 )
+UMI_FILES = (".umirc.ts", ".umirc.js", "config/config.ts", "config/config.js")
 NITRO = "node .output/server/index.mjs"
 # Behind the gateway the app does not know its address: without it form posts are refused as cross-site.
 SVELTE = "PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"
@@ -67,6 +69,12 @@ def _svelte_adapter(folder: Folder) -> str:
     major = re.search(r"\d+", folder.node_packages.get("@sveltejs/kit", ""))
     version = {"1": "@1", "2": "@5"}.get(major[0] if major else "", "")
     return f"@sveltejs/adapter-node{version}"
+
+
+def _astro_adapter(folder: Folder) -> str:
+    """Return the Node adapter, in the version that belongs to the project's Astro."""
+    version = {2: "@5", 3: "@6", 4: "@8", 5: "@9.0", 6: "@10.0", 7: "@11.0"}.get(_major(folder, "astro"), "")
+    return f"@astrojs/node{version}"
 
 
 def _docs_output(tool: str) -> Callable[[Folder], str]:
@@ -116,14 +124,33 @@ def _angular_start(folder: Folder) -> str:
 
 def _remix_start(folder: Folder) -> str:
     is_classic = folder.has("remix.config.js", "remix.config.mjs", "remix.config.cjs")
-    fallback = "remix-serve build/index.js" if is_classic else "remix-serve build/server/index.js"
-    return script_or(fallback)(folder) if "@remix-run/serve" in folder.node_packages else find_start(folder)
+    fallback = "remix-serve build/index.js" if is_classic else f"remix-serve {_server_bundle(folder)}"
+    return script_or(fallback)(folder) if "@remix-run/serve" in folder.node_packages else find_start(folder) or fallback
 
 
 def _react_router_start(folder: Folder) -> str:
+    fallback = f"react-router-serve {_server_bundle(folder)}"
     if "@react-router/serve" in folder.node_packages:
-        return script_or("react-router-serve build/server/index.js")(folder)
-    return find_start(folder)
+        return script_or(fallback)(folder)
+    return find_start(folder) or fallback
+
+
+def _server_bundle(folder: Folder) -> str:
+    """Return the file of the built server; the preset of Vercel puts it into a folder named after its settings."""
+    is_preset = contains(r"\bvercelPreset\(", *configs("vite"), *configs("react-router"), words="").find(folder)
+    return "build/server/nodejs*/index.js" if is_preset else "build/server/index.js"
+
+
+def _serve_package(name: str, tool: str, start: Callable[[Folder], str]) -> Callable[[Folder], str]:
+    """Return the server package where the start command needs it, in the version of the framework's tool."""
+
+    def server(folder: Folder) -> str:
+        version = re.sub(r"[^\w.-]", "", folder.node_packages.get(tool, ""))
+        is_needed = re.match(r"(?:remix|react-router)-serve ", start(folder)) is not None
+        package = f"{name}@{version}" if version[:1].isdigit() else name
+        return package if is_needed and name not in folder.node_packages else missing_tools(folder, start(folder))
+
+    return server
 
 
 def _tanstack_start(folder: Folder) -> str:
@@ -221,17 +248,27 @@ FULL_STACK = (
     app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build="GCP_BUILDPACKS=1 vite build",
         server=_svelte_adapter,
         note="svelte.config.js names no adapter for a server: @sveltejs/adapter-node is used"),
-    Row("Astro for another host", "container", "nodejs",
+    # The options of the other adapter become the arguments of a function that ignores them.
+    app("Astro for another host",
         ASTRO & ASTRO_SERVER & npm("@astrojs/vercel", "@astrojs/netlify", "@astrojs/cloudflare", "@astrojs/deno")
-        & ~npm("@astrojs/node"),
-        refusal="astro.config builds a server for another host: use the adapter @astrojs/node with "
-                "`mode: 'standalone'`"),
+        & ~npm("@astrojs/node"), "node dist/server/entry.mjs", scripts=(), server=_astro_adapter,
+        build="sed -i -E 's#@astrojs/(vercel|netlify|cloudflare|deno)(/[a-z]+)?#@astrojs/node#; "
+              r"s#adapter:\s*(\w+)\(#adapter: (() => \1({ mode: `standalone` }))(#' astro.config.* && astro build",
+        note="astro.config names the adapter of another host: @astrojs/node is used in its place"),
     app("Astro server", ASTRO & npm("@astrojs/node"), script_or("node dist/server/entry.mjs"), build="astro build"),
     site("Astro", ASTRO, _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("astro")), build="astro build"),
     site("Remix (single page)", npm("@remix-run/dev") & _SSR_OFF, "build/client", build="remix vite:build"),
-    app("Remix", npm("@remix-run/dev", "@remix-run/serve", "@remix-run/node"), _remix_start),
+    Row("Remix or React Router for Cloudflare", "container", "nodejs",
+        npm("@remix-run/cloudflare", "@cloudflare/vite-plugin") & npm("@remix-run/dev", "@react-router/dev")
+        & ~script(r"\bnode\b", "start", words="`node` in the `start` script"),
+        refusal="package.json builds a server for Cloudflare Workers: use the packages for Node.js instead, "
+                "@react-router/node and @react-router/serve (or @remix-run/node and @remix-run/serve), and remove the "
+                "plugin of Cloudflare from vite.config"),
+    app("Remix", npm("@remix-run/dev", "@remix-run/serve", "@remix-run/node"), _remix_start,
+        server=_serve_package("@remix-run/serve", "@remix-run/dev", _remix_start)),
     site("React Router (single page)", npm("@react-router/dev") & _SSR_OFF, "build/client", build="react-router build"),
-    app("React Router", npm("@react-router/dev"), _react_router_start, build="react-router build"),
+    app("React Router", npm("@react-router/dev"), _react_router_start, build="react-router build",
+        server=_serve_package("@react-router/serve", "@react-router/dev", _react_router_start)),
     app("SolidStart", npm("@solidjs/start", "solid-start"), script_or(NITRO), build="vinxi build"),
     app("TanStack Start", npm("@tanstack/react-start", "@tanstack/solid-start", "@tanstack/start"), _tanstack_start,
         build="vite build", server=lambda folder: "srvx" if "srvx" in _tanstack_start(folder) else ""),
@@ -261,13 +298,17 @@ GENERATORS = (
          scripts=("docs:build", "build"), build=_docs_build("vuepress")),
     site("Hexo", npm("hexo"), "public", build="hexo generate"),
     site("Slidev", npm("@slidev/cli"), build="slidev build"),
+    site("Umi", npm("umi", "@umijs/max"), _configured("dist", r"outputPath\s*:\s*['\"`]([\w./-]+)", *UMI_FILES),
+         build=lambda folder: "max build" if "@umijs/max" in folder.node_packages else "umi build"),
     # Its sharp, mozjpeg and pngquant fetch programs from other hosts than npm's, for Node.js 14 at most.
     Row("Gridsome", "static", "nodejs", npm("gridsome"),
         refusal="package.json has gridsome, which is no longer developed and whose image packages cannot be installed "
                 "here: run `gridsome build`, and push the folder dist as a repository of its own"),
 )  # fmt: skip
 
-_BUNDLED = ~SERVER
+# Scripts and styles of a server in another language, which serves its own pages.
+_ASSETS = Sign("server in Python or Go", other_server)
+_BUNDLED = ~SERVER & ~_ASSETS
 BUNDLERS = (
     site("Create React App", npm("react-scripts") & _BUNDLED, "build", build="react-scripts build"),
     # npm installs webpack 5 beside its own webpack 4 for the peer dependencies of its plugins, which then fail.
@@ -329,7 +370,7 @@ ANY = (
                 "the command of a server"),
     app("Node.js", PACKAGE & Sign("`start` script", has_start_script), scripts=SERVER_BUILD),
     app("Node.js server file", Sign("`server.js`, `index.js` or `main` that starts a server", listens)),
-    site(SITE, PACKAGE & script(".", "build", words="`build` script")),
+    site(SITE, PACKAGE & script(".", "build", words="`build` script") & ~_ASSETS),
 )  # fmt: skip
 # After plain files: scripts of a page have the same names.
 _FILES = Sign(

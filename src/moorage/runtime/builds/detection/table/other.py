@@ -91,10 +91,54 @@ REFUSED = (
     refused("R", "R", contains(r"\bshiny\b", "app.R", "server.R", words="shiny") | file("renv.lock")),
 )  # fmt: skip
 DOCKERFILES = ("Dockerfile", "Containerfile")
+SETTINGS = ("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml", "main.tf")
+
+
+def refused_below(folder: Folder) -> str:
+    """Return the sentence about an app one or two folders below, in a language that cannot be built; "" without one."""
+    places = folder.folders()
+    for place in (*places, *(inner for each in places for inner in folder.folders(each))):
+        below = _below(folder, place)
+        row = next((row for row in (*REFUSED_FIRST, *REFUSED) if row.sign.find(below) is not None), None)
+        if row is not None and not below.has(*DOCKERFILES):
+            return f"the folder {place} has an app that cannot be built: {row.text(row.refusal, below)}"
+    return ""
+
+
+def composed(folder: Folder) -> list[str]:
+    """Return the folders with a Dockerfile, one or two below, that a Compose file builds."""
+    text = "\n".join(folder.find_text(name) or "" for name in SETTINGS if folder.has(name))
+    named = set(
+        re.findall(r"^[ \t]*(?:build|context):[ \t]*['\"]?(?:\./)?([\w./-]+?)/?['\"]?[ \t]*$", text, re.MULTILINE)
+    )
+    places = folder.folders()
+    places = [*places, *(inner for each in places for inner in folder.folders(each))]
+    return [place for place in places if place in named and _below(folder, place).has(*DOCKERFILES)]
+
+
+def _below(folder: Folder, place: str) -> Folder:
+    return Folder(folder.root, "/".join(filter(None, (folder.base, place))))
+
+
+def _no_sources(folder: Folder) -> str:
+    name = next((each for each in SETTINGS if folder.has(each)), SETTINGS[0])
+    if places := composed(folder):
+        return (
+            f"{name} names several containers, and a project is one: set baseDir to the folder of one of them, which "
+            f"has a Dockerfile: {', '.join(places[:10])}"
+        )
+    if sentence := refused_below(folder):
+        return sentence
+    return (
+        f"{name} names images and the repository has no sources: make a project of a ready image (publicImage), or set "
+        "baseDir to the app's folder"
+    )
+
+
 DOCKERFILE = Row("Dockerfile", "container", "docker", file(*DOCKERFILES))
 DOCKER = (
     DOCKERFILE,
     Row("Compose or Terraform", "container", "",
-        file("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml", "main.tf"),
-        refusal="the base folder has settings for other platforms and no sources: set baseDir to the app's folder"),
+        file(*SETTINGS),
+        refusal=_no_sources),
 )  # fmt: skip

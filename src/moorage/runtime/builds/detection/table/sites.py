@@ -8,6 +8,7 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, subfolder
 
 INDEX = "index.html"
+OLDEST_HUGO = 124  # minor version that the package index has
 # Folders that repositories keep built or plain pages in.
 PAGES = (
     "dist",
@@ -51,14 +52,34 @@ def _hugo_output(folder: Folder) -> str:
     return next((match[1].strip("./") for match in matches if match), "public")
 
 
+def _hugo(folder: Folder) -> str:
+    """Return Hugo, not newer than the version that the settings for another host name: themes depend on it."""
+    names = ("netlify.toml", "vercel.json", "render.yaml", "amplify.yml", *folder.glob(".github/workflows/*.y*ml"))
+    matches = (re.search(r"\bHUGO_VERSION\W{1,10}0\.(\d{1,3})\b", folder.find_text(name) or "") for name in names)
+    minor = next((int(match[1]) for match in matches if match), 0)
+    return f"hugo<0.{max(minor, OLDEST_HUGO) + 1}" if minor else "hugo"
+
+
 HUGO = file(*HUGO_FILES) | _OLD_CONFIG
+_THEME = file("theme.toml") & subfolder("layouts")
+_EXAMPLE = file(
+    *(f"exampleSite/{each}" for each in ("hugo.*", "config.*", "config/_default/hugo.*", "config/_default/config.*"))
+)
+HUGO_THEMES = (
+    Row("Hugo theme", "static", "python", _THEME & _EXAMPLE, output="exampleSite/public", server=_hugo,
+        build="hugo --gc --minify --source exampleSite --themesDir ../.. --theme $(basename $PWD) --baseURL /",
+        note="theme.toml is of a Hugo theme: its example site is built"),
+    Row("Hugo theme without a site", "static", "python", _THEME & ~HUGO,
+        refusal="theme.toml is of a Hugo theme, and the repository has no site: push the site that uses the theme, or "
+                "add an example in the folder exampleSite"),
+)  # fmt: skip
 ROWS = (
     Row("Hugo with a theme in a submodule", "static", "python",
         HUGO & Sign("a theme that is an empty submodule", lambda folder: submodule(folder) or None),
         refusal=lambda folder: f".gitmodules has the theme {submodule(folder)}, and submodules are not fetched: commit "
                                "the files of the theme, or use it as a Hugo module with `hugo mod vendor`"),
     # Links with the address of the configuration would lead to another host.
-    Row("Hugo", "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server="hugo"),
+    Row("Hugo", "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server=_hugo),
     Row("Jekyll", "static", "", file("_config.yml") & (
             contains(r"jekyll|github-pages", "Gemfile", words="jekyll") | subfolder("_posts", "_layouts", "_includes")
             | contains(r"(?m)^(?:theme|remote_theme|plugins|markdown)\s*:", "_config.yml", words="a theme or plugins"))
