@@ -47,6 +47,7 @@ def test_a_lock_may_get_newer_versions_of_compiled_packages_alone() -> None:
     [
         ("fastapi", 'return templates.TemplateResponse("a.html", {"request": request})', ["starlette<1"]),
         ("fastapi>=0.100", 'templates.TemplateResponse(\n    name="a.html", context=values)', ["starlette<1"]),
+        ("starlette", "return templates.TemplateResponse(template, context)", ["starlette<1"]),
         ("fastapi", 'return templates.TemplateResponse(request, "a.html")', []),
         ("fastapi\nstarlette==0.40", 'templates.TemplateResponse("a.html", {})', []),
         ("flask", "@app.before_first_request\ndef start(): ...", ["flask<2.3", "werkzeug<3"]),

@@ -54,6 +54,14 @@ CASES = {
         "❌ Invalid environment variables: [\n  {\n    code: 'invalid_type',\n    path: [ 'AUTH_DISCORD_ID' ],\n",
         ("the variable AUTH_DISCORD_ID is not set",),
     ),
+    "a database that is gone": (
+        "Error: querySrv ENOTFOUND _mongodb._tcp.cluster0.abc.mongodb.net\n",
+        ("MongoDB at cluster0.abc.mongodb.net", "variable"),
+    ),
+    "a package of a workspace": (
+        'npm error code EUNSUPPORTEDPROTOCOL\nnpm error Unsupported URL Type "workspace:": workspace:*\n',
+        ("package.json", "`workspace:`", "baseDir"),
+    ),
     "a host of Docker Compose": (
         "Error: getaddrinfo ENOTFOUND redis\n    at GetAddrInfoReqWrap.onlookup (node:dns:107:26)\n",
         ("the host redis", "create a database"),

@@ -202,6 +202,18 @@ def test_a_script_before_the_start_that_repeats_the_build_is_left_out(
     assert before in unbuilt.command
 
 
+@pytest.mark.parametrize("first", ["npm run build", "tsc", "npm run clean && npm run build", "npm run rebuild"])
+def test_a_first_part_of_the_start_that_repeats_the_build_is_left_out(tmp_path: Path, first: str) -> None:
+    rebuild = {"rebuild": "npm run clean && npm run build", "build": "tsc", "clean": "rm -rf dist"}
+    write_files(tmp_path, {"package.json": {"scripts": {**rebuild, "start": f"{first} && node ."}}})
+
+    found = scripts.resolve("npm start", Folder(tmp_path, ""), "/work", "npm run build")
+    unbuilt = scripts.resolve("npm start", Folder(tmp_path, ""), "/work", "make")
+
+    assert found.command == "exec node ."
+    assert unbuilt.command == f"{first} && exec node ."
+
+
 def test_files_of_variables_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
     (tmp_path / ".env.production").write_text("A=1\n")
     start = "node --env-file=.env --env-file=.env.production --env-file .env.local src/index.js"

@@ -29,7 +29,7 @@ from moorage.runtime.builds import (
 )
 from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.builds.node import prune, versions
+from moorage.runtime.builds.node import fonts, prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish
 from moorage.runtime.builds.python import install as python_install
@@ -247,11 +247,11 @@ class _Build:
     async def _build(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
             await threads.to_end(cache.put_back, self._folder, uid)
-        await self._run(
-            paths,
-            environment.Step(f"the build command {_shortened(self._plan.build)}", ["/bin/sh", "-c", self._plan.build]),
-            uid,
-        )
+        command = self._plan.build
+        is_next = self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js")
+        retries = (fonts.retry(command, self._environment.layout(paths)),) if is_next else ()
+        step = environment.Step(f"the build command {_shortened(command)}", ["/bin/sh", "-c", command], retries=retries)
+        await self._run(paths, step, uid)
 
     async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> None:
         left_s = self._deadline - time.monotonic()
@@ -268,6 +268,8 @@ class _Build:
         retry = next((each for each in step.retries if each.pattern.search(output.tail)), None)
         if retry is not None:
             _say(self._sink, f"note: {retry.note}")
+            for name, text in (retry.files(output.tail) if retry.files else {}).items():
+                (paths.bin / name).write_text(text)
             others = tuple(each for each in step.retries if each is not retry)
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return

@@ -187,6 +187,11 @@ RULES = (
         _no_database,
     ),
     rule(
+        r"querySrv (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEOUT) _mongodb\._tcp\.([\w.-]+)",
+        "the app connects to MongoDB at {0}, which cannot be found: set the address of your database in a variable "
+        "that the app reads",
+    ),
+    rule(
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([a-z][\w-]*)(?![\w.-])"
         r"|could not translate host name \"([a-z][\w-]*)\" to address|Unknown MySQL server host '([a-z][\w-]*)'"
         r"|Error -[235] connecting to ([a-z][\w-]*):\d+\.",
@@ -215,6 +220,11 @@ RULES = (
     rule(
         r"No matching version found for ([^\s\n]+?)\.?$",
         "package.json names {0}, and the package registry has no such version: correct the version",
+    ),
+    rule(
+        r"Unsupported URL Type \"workspace:\"",
+        "package.json has a dependency of version `workspace:`, which only pnpm, Yarn and Bun know: commit their lock "
+        "file, or push the whole workspace and set baseDir",
     ),
     rule(r"npm (?:error|ERR!) Could not resolve dependency:\n[^\n]*?(peer [^\n]+)", _peer_conflict),
     rule(

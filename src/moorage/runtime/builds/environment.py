@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +80,7 @@ class Retry:
     note: str  # for the log: why, and how to avoid the second attempt
     what: str
     argv: list[str]
+    files: Callable[[str], dict[str, str]] | None = None  # made from that output, in the folder of programs
 
 
 @dataclass(frozen=True)

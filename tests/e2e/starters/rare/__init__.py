@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.starters.rare import (
     analog_qwik,
+    node_fonts,
     node_nx,
     node_old,
     node_rendered,
@@ -25,5 +26,6 @@ GROUPS = (
     python_apps,
     other_hosts,
     python_old,
+    node_fonts,
 )
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

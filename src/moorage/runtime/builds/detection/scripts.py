@@ -45,8 +45,8 @@ class _Event(NamedTuple):
 def resolve(command: str, folder: Folder, place: str, build: str = "") -> Script:
     """Return the command and variables that start an app at the path `place`.
 
-    A `pre` script that only repeats the command `build`, with which the release was built, is left out: compilers need
-    more memory than most apps have.
+    A `pre` script, or a first part of the script, that only repeats the command `build`, with which the release was
+    built, is left out: compilers need more memory than most apps have.
     """
     try:
         events = [
@@ -60,7 +60,7 @@ def resolve(command: str, folder: Folder, place: str, build: str = "") -> Script
         return Script(replacing(without_missing_env_files(command.strip(), folder)))
     *before, last = (each._replace(text=without_missing_env_files(each.text, folder)) for each in events)
     first = [f"npm_lifecycle_event={shlex.quote(each.name)} /bin/sh -c {shlex.quote(each.text)}" for each in before]
-    main = replacing(last.text)
+    main = replacing(_without_build(last.text, build, folder))
     if first:
         main = " && ".join([*first, f"exec /bin/sh -c {shlex.quote(main)}"])
     return Script(main, _variables(folder, place, last))
@@ -135,6 +135,18 @@ def _repeats(text: str, build: str, folder: Folder) -> bool:
                 seen.add(match[3])
                 texts.append(folder.scripts.get(match[3], ""))
     return is_repeated
+
+
+def _without_build(text: str, build: str, folder: Folder) -> str:
+    """Return a command without first parts that repeat the build, as in `npm run build && node dist/app.js`."""
+    names = re.findall(r"\b(?:npm|pnpm|yarn) run ([\w:.-]+)", build)
+    commands = {build, *(folder.scripts.get(name, "").strip() for name in names)} - {""}
+    parts = text.split("&&")
+    for number in range(len(parts) - 1, 0, -1):
+        first, rest = "&&".join(parts[:number]).strip(), "&&".join(parts[number:]).strip()
+        if rest and (first in commands or _repeats(first, build, folder)):
+            return rest
+    return text
 
 
 def _runs_pre_scripts(folder: Folder) -> bool:

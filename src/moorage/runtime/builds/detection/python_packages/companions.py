@@ -44,6 +44,7 @@ class OldCode(NamedTuple):
 
 OLD_CODE = (
     OldCode(r"\.TemplateResponse\(\s*(?:name\s*=\s*)?[fr]?['\"]", ("starlette<1",)),
+    OldCode(r"\.TemplateResponse\(\s*(?!req)\w{1,50}\s*,\s*(?:context\b|\{)", ("starlette<1",)),
     OldCode(r"\bStarlette\([^)]{0,500}\bon_(?:startup|shutdown)\s*=", ("starlette<1",)),
     OldCode(r"\.before_first_request\b|^from flask\.json import [^\n]*\bJSONEncoder\b", ("flask<2.3", "werkzeug<3")),
     OldCode(r"^from flask import [^\n]*\b(?:Markup|escape)\b", ("flask<3", "werkzeug<3")),

