@@ -125,6 +125,8 @@ class Control:
             # Requests read and write rows; jobs and reconcilers, which need the adopted processes, start after them.
             products.gateway.hold_routes()
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
+        if duties.runs_apps:
+            await products.apps.check()
         await asyncio.gather(*(product.adopt(duties) for product in products))
         if self.works:
             self._part(self.worker.run())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from moorage.products.apps.machines.placing import Fleet
 from moorage.products.apps.service import DRAIN_MS, Difference, View
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Candidate, LiveApp, Replica
+from moorage.runtime.engines.ports import Address
 
 ONE, TWO, UNKNOWN = 1, 2, 9
 DEPLOYMENT = 5
@@ -41,6 +43,18 @@ def summary(changes: Difference) -> tuple[int, list[tuple[int, int]]]:
 
 def test_a_replica_of_another_machine_counts_like_an_own_one() -> None:
     assert summary(service.difference(view(replica(1, TWO)))) == (0, [])
+
+
+def test_a_replica_with_an_address_of_its_own_is_reached_there_from_each_machine() -> None:
+    rows = [replace(replica(number, on), host="10.1.2.3") for number, on in ((1, ONE), (2, TWO))]
+
+    assert service.addresses(view(*rows), DEPLOYMENT) == ("10.1.2.3:20001", "10.1.2.3:20002")
+    assert rows[0].address == Address(20_001, "10.1.2.3")
+
+
+def test_other_machines_are_those_that_are_not_lost() -> None:
+    assert view().fleet.others == ["m2"]
+    assert view(two=MachineStatus.GONE).fleet.others == []
 
 
 @pytest.mark.parametrize("on", [TWO, UNKNOWN])

@@ -186,7 +186,7 @@ class AppReconciler:
         if state.other_port:
             self._launcher.found_ports[row.deployment_id] = state.other_port
         self._limits_due[row.id] = asyncio.get_running_loop().time() + CPU_LIMIT_DELAY_S
-        await self._write(row, partial(service.set_ready, port=state.port))
+        await self._write(row, partial(service.set_ready, address=state.address))
         await self._sync_routes()
 
     async def _limit_cpu(self, row: Replica) -> None:

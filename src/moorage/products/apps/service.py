@@ -30,6 +30,7 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
+from moorage.runtime.engines.ports import THIS_MACHINE, Address
 
 DRAIN_MS = 30_000
 RUNNING = (ReplicaStatus.STARTING, ReplicaStatus.READY)
@@ -195,8 +196,9 @@ def level(tx: Tx) -> bool:
     return bool(changes.missing or changes.surplus)
 
 
-def set_ready(tx: Tx, org_id: int, row: Replica, port: int) -> None:
-    move(tx, REPLICA, row, to=ReplicaStatus.READY, port=port, reason=None)
+def set_ready(tx: Tx, org_id: int, row: Replica, address: Address) -> None:
+    host = None if address.host == THIS_MACHINE else address.host
+    move(tx, REPLICA, row, to=ReplicaStatus.READY, port=address.port, host=host, reason=None)
 
 
 def set_failed(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
@@ -205,7 +207,7 @@ def set_failed(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
 
 def start_over(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
     """Move a ready replica back to `starting` after its process ended."""
-    move(tx, REPLICA, row, to=ReplicaStatus.STARTING, port=None, reason=reason)
+    move(tx, REPLICA, row, to=ReplicaStatus.STARTING, port=None, host=None, reason=reason)
 
 
 def note_reason(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
@@ -262,4 +264,5 @@ def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deploymen
         created_at=tx.now,
         updated_at=tx.now,
         machine_id=machine_id,
+        host=None,
     )

@@ -28,6 +28,7 @@ replica = table(
     millis("created_at"),
     millis("updated_at"),
     Column("machine_id", Id, nullable=False, server_default="0"),  # machine that runs it
+    text("host", nullable=True),  # address of its own in the network of a cluster; null for the loopback of its machine
 )
 Index("ix_replica_deployment_id", replica.c.deployment_id)
 Index("ix_replica_project_id", replica.c.project_id)
@@ -58,6 +59,7 @@ class Replica:
     created_at: int
     updated_at: int
     machine_id: int
+    host: str | None = None
 
     @property
     def key(self) -> str:
@@ -65,7 +67,9 @@ class Replica:
 
     @property
     def address(self) -> Address | None:
-        return Address(self.port) if self.port else None
+        if not self.port:
+            return None
+        return Address(self.port, self.host) if self.host else Address(self.port)
 
 
 @dataclass(frozen=True, slots=True)

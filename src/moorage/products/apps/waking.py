@@ -41,7 +41,8 @@ class AppStarter:
             if address is None:
                 return None
             if address:
-                return Address(int(self._local_address(address).rpartition(":")[2]))
+                host, _, port = self._local_address(address).rpartition(":")
+                return Address(int(port), host.strip("[]"))
             await self._reconciler.changed(READY_POLL_INTERVAL_S)
 
 

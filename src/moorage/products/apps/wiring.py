@@ -122,6 +122,12 @@ class Apps(Product):
         hooks.add(machines.LOST, "apps", placing.give_up)
         hooks.add(machines.REMOVED, "apps", placing.forget_machine)
 
+    async def check(self) -> None:
+        """Raise CannotStart if the engine cannot work with its settings."""
+        await self.launcher.engine.check()
+        if self.launcher.engine.is_exclusive:
+            await self.db.read(placing.check_is_alone)
+
     async def start(self, duties: Duties) -> None:
         # Running replicas are found before any route is made: after a reboot none runs, and stored ports are stale.
         if duties.runs_apps:

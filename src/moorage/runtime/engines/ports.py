@@ -5,7 +5,7 @@ Products never name a concrete engine, and engines name no product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGTERM
 from typing import Any, Literal, NamedTuple, Protocol
@@ -335,6 +335,10 @@ class Programs(Protocol):
         ...
 
 
+async def _is_usable() -> None:
+    """Nothing to check."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """All ports of one engine."""
@@ -344,6 +348,9 @@ class Engine:
     metrics: Metrics
     volumes: Volumes
     commands: Commands
+    # Raises CannotStart, for the operator, if the engine cannot work with its settings; called once at the start.
+    check: Callable[[], Awaitable[None]] = _is_usable
+    is_exclusive: bool = False  # One machine at a time may use it, because it ends workloads that it does not know.
 
 
 class ReplicaEngine(Replicas, Protocol):

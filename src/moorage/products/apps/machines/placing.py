@@ -16,7 +16,7 @@ from moorage.core.machines import service as machines
 from moorage.core.machines.placement import Placement
 from moorage.core.machines.states import MachineStatus
 from moorage.core.machines.tables import Machine
-from moorage.errors import Elsewhere
+from moorage.errors import CannotStart, Elsewhere
 from moorage.products.apps import tables
 from moorage.products.apps.tables import Replica
 from moorage.products.projects.tables import Project
@@ -35,6 +35,11 @@ class Fleet:
         self._rows = rows
         self.mine = mine
 
+    @property
+    def others(self) -> list[str]:
+        """Return the names of the other machines that are not lost."""
+        return sorted(row.name for row in self._rows.values() if row.id != self.mine and not row.is_gone)
+
     def is_usable(self, row: Replica) -> bool:
         """Return whether the machine of a replica answers."""
         if row.machine_id == self.mine:
@@ -51,6 +56,8 @@ class Fleet:
 
     def address_of(self, row: Replica) -> str:
         port = row.port or 0
+        if row.host:
+            return str(Address(port, row.host))  # Each machine reaches it there.
         return str(Address(port) if row.machine_id == self.mine else Address(port, f"{REMOTE_HOST}{row.machine_id}"))
 
 
@@ -59,6 +66,16 @@ def read_fleet(tx: Tx) -> Fleet:
     # With SQLite there is one machine, which needs no row here.
     rows = machines.by_id(tx) if tx.dialect == "postgresql" else {}
     return Fleet(rows, tx.env.machine.id)
+
+
+@across_organizations(_WHY)
+def check_is_alone(tx: Tx) -> None:
+    """Raise CannotStart if another machine runs apps."""
+    if others := read_fleet(tx).others:
+        raise CannotStart(
+            f"{', '.join(others)} already runs the apps of this cluster, and only one `moorage up` may: stop it and "
+            "wait until its lease expires, or use `moorage serve` and `moorage work` here"
+        )
 
 
 def choose(tx: Tx, org_id: int, placement: Placement, project_id: int, tier: str | None, *, has_volume: bool) -> int:
