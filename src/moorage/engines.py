@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.errors import CannotStart
 from moorage.products.cronjobs import building
+from moorage.products.cronjobs.launching import LOG_BYTES
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.collect import APP_CAPS
@@ -29,7 +32,14 @@ from moorage.runtime.images.making import make_images
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
 from moorage.runtime.logs.local import LocalLogs
+from moorage.runtime.logs.logfile import LogFile
+from moorage.settings import Engine as EngineName
 from moorage.settings import Settings
+
+if TYPE_CHECKING:
+    from moorage.runtime.images.pushing.client import PushClient
+
+PULL_SECRET = "moorage-registry"  # noqa: S105 - name of a Secret
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ def make_engines(
 ) -> Engines:
     """Make the engines of this machine; `sites` are the folders of published sites."""
     settings = db.env.settings
+    is_cluster = settings.engine is EngineName.KUBERNETES
     engine = partial(make_engine, settings, is_sandboxed=is_sandboxed)
     app_releases = _releases(settings, "app-releases", deployments.is_published)
     cronjob_releases = _releases(settings, "cronjob-releases", building.is_used)
@@ -59,7 +70,7 @@ def make_engines(
     image_builder = cache(partial(_image_builder, db, artifacts, sources))
     builder = Builder(settings, is_sandboxed=is_sandboxed, images=image_builder)
     builds = LocalBuilds(settings, builder, artifacts, lambda plan: app_releases if plan.kind == "container" else sites)
-    return Engines(
+    engines = Engines(
         apps=engine("shims"),
         databases=engine("databases", volumes_in="databases"),
         cronjobs=engine("cronjobs"),
@@ -69,6 +80,77 @@ def make_engines(
         cronjob_builds=builds.with_releases(cronjob_releases),
         images=images,
     )
+    return _on_cluster(engines, db, artifacts, sources, app_releases, cronjob_releases) if is_cluster else engines
+
+
+def _on_cluster(
+    engines: Engines,
+    db: Database,
+    artifacts: ArtifactStore,
+    sources: Sources,
+    app_releases: Unpacked,
+    cronjob_releases: Unpacked,
+) -> Engines:
+    """Return the engines with apps and runs as pods. Builds stay in the sandbox of this machine."""
+    # Only this setting needs these modules and their libraries.
+    from moorage.runtime.builds.cluster_programs import ClusterPrograms
+    from moorage.runtime.images.pushing.client import PushClient
+
+    settings = db.env.settings
+    password = settings.registry_password.get_secret_value()
+    client = PushClient(settings.registry_url, settings.registry_username, password, ca=settings.extra_ca)
+    programs = partial(ClusterPrograms, db, artifacts, sources=sources, client=client)
+    return replace(
+        engines,
+        apps=_cluster_engine(settings, client, "app"),
+        cronjobs=_cluster_engine(settings, client, "run", kept_bytes=LOG_BYTES),
+        app_programs=programs(app_releases),
+        cronjob_programs=programs(cronjob_releases),
+    )
+
+
+def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_bytes: int = 0) -> Engine:
+    """Return the engine of one kind of workload, which checks the registry and the cluster at the start."""
+    try:
+        from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
+        from moorage.runtime.engines.kubernetes.engine import make_engine as make_cluster_engine
+    except ImportError as error:
+        if not (error.name or "").startswith("lightkube"):
+            raise
+        raise CannotStart("MOORAGE_ENGINE: kubernetes needs its client: pip install 'moorage[kubernetes]'") from None
+    from moorage.runtime.engines.kubernetes import checking, options
+    from moorage.runtime.engines.kubernetes.tenancy import NetworkRules
+    from moorage.runtime.images.pushing.client import PushFailed
+
+    logs = settings.folder("logs")
+
+    def open_log(log: str, key: str, hidden: list[str], now: Callable[[], float]) -> LogFile:
+        return LogFile(logs / log, key, hidden, now, kept_bytes=kept_bytes)
+
+    async def check() -> None:
+        try:
+            await client.check()
+            await checking.check(cluster, chosen, settings.kubernetes_app_image if settings.is_production else "")
+        except PushFailed as error:
+            raise CannotStart(f"MOORAGE_REGISTRY_URL: {error}") from None
+        except ClusterError as error:
+            raise CannotStart(f"cannot use the Kubernetes cluster: {error}") from None
+
+    account = client.credentials
+    chosen = options.Options(
+        kind=kind,
+        prefix=settings.kubernetes_prefix,
+        namespace=settings.kubernetes_namespace,
+        storage_class=settings.kubernetes_storage_class,
+        pull_secret=PULL_SECRET if account else "",
+        registry_config=options.registry_config(client.host, account.username, account.secret) if account else "",
+        rules=NetworkRules(settings.sandbox_allow, settings.sandbox_block),
+    )
+    try:
+        cluster = Cluster.connect(settings.kubeconfig or None)
+    except ClusterError as error:
+        raise CannotStart(f"MOORAGE_KUBECONFIG: {error}") from None
+    return replace(make_cluster_engine(cluster, chosen, LocalLogs(logs), open_log), check=check, is_exclusive=True)
 
 
 def make_engine(settings: Settings, name: str, *, is_sandboxed: bool, volumes_in: str = "volumes") -> Engine:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from moorage.core.cluster import ClusterSettings
 from moorage.core.kit.secret_text import weakness
 from moorage.core.net import function_hosts, registry_mirrors
 from moorage.core.net.targets import TargetPolicy
-from moorage.core.validated import Field, SecretStr, Validated, ValidationError, field_validator, model_validator
+from moorage.core.validated import Field, SecretStr, ValidationError, field_validator, model_validator
 from moorage.errors import CannotStart
 
 
@@ -39,7 +40,7 @@ class Signup(StrEnum):
 
 class Engine(StrEnum):
     LOCAL = "local"  # sandboxed processes on this machine
-    DOCKER = "docker"  # containers of a Docker Engine
+    DOCKER = "docker"  # refused: the local engine runs images without Docker
     KUBERNETES = "kubernetes"  # pods of a cluster
 
 
@@ -58,7 +59,7 @@ class BadSettings(CannotStart):
     """The settings are invalid; the message names each variable and its valid values."""
 
 
-class Settings(Validated):
+class Settings(ClusterSettings):
     """The operator's configuration. Frozen: a changed setting requires a restart."""
 
     # Data folder and listeners.
@@ -118,7 +119,7 @@ class Settings(Validated):
 
     # Users' code.
     engine: Engine = Field(
-        Engine.LOCAL, description="`local`. `docker` and `kubernetes` are reserved names, and are refused."
+        Engine.LOCAL, description="`local`, or `kubernetes`, which needs a registry. `docker` is refused."
     )
     engine_substitution: Substitution | None = Field(
         None,
@@ -334,9 +335,13 @@ class Settings(Validated):
     def _engine_exists(cls, engine: Engine) -> Engine:
         if engine is Engine.DOCKER:
             raise ValueError("there is no engine docker; use local, which runs images and Dockerfiles without Docker")
-        if engine is not Engine.LOCAL:
-            raise ValueError(f"the engine {engine} is not available in this version; use local")
         return engine
+
+    @model_validator(mode="after")
+    def _a_cluster_has_a_registry(self) -> Self:
+        if self.engine is Engine.KUBERNETES and not self.registry_url:
+            raise ValueError("MOORAGE_REGISTRY_URL: is needed with MOORAGE_ENGINE=kubernetes; the nodes pull from it")
+        return self
 
     @field_validator("functions_domain")
     @classmethod
@@ -405,6 +410,11 @@ class Settings(Validated):
         if self.engine_substitution is not None:
             return self.engine_substitution
         return Substitution.MINOR if self.is_production else Substitution.ANY
+
+    @property
+    def offers_databases(self) -> bool:
+        """Whether database servers can run: they work on folders of this machine, which pods do not reach."""
+        return self.engine is Engine.LOCAL
 
     @property
     def uses_postgres(self) -> bool:

@@ -103,7 +103,7 @@ def test_every_setting_is_read() -> None:
     ("engine", "advice"),
     [
         ("docker", "use local, which runs images and Dockerfiles without Docker"),
-        ("kubernetes", "the engine kubernetes is not available in this version; use local"),
+        ("kubernetes", "MOORAGE_REGISTRY_URL: is needed with MOORAGE_ENGINE=kubernetes"),
     ],
 )
 def test_an_engine_that_cannot_be_used_is_refused_with_advice(engine: str, advice: str) -> None:

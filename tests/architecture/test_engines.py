@@ -23,8 +23,10 @@ CONCRETE = (
     "moorage.runtime.logs.local",
     "moorage.runtime.logs.reader",
     "moorage.runtime.builds.builder",
+    "moorage.runtime.builds.cluster_programs",
     "moorage.runtime.builds.local",
     "moorage.runtime.builds.programs",
+    "moorage.runtime.builds.release_images",
     "moorage.runtime.shim",
 )
 # Software of database servers is installed on this machine.

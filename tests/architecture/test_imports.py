@@ -12,7 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("core.kit", "core.hooks", "core.validated", "errors"),
     ("client",),
-    ("core.net",),
+    ("core.net", "core.cluster"),
     ("core.disk", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.logs", "runtime.shim"),
     ("settings",),

@@ -27,6 +27,9 @@ NEVER = (
     "yara_x",
     "typer",
     "opentelemetry.sdk",
+    "lightkube",
+    "moorage.runtime.engines.kubernetes.client",
+    "moorage.runtime.images.pushing.client",
 )
 
 

@@ -126,13 +126,17 @@ class Validated:
     model_fields_set: set[str]
 
     def __init_subclass__(cls) -> None:
-        cls.model_fields = {name: value for name, value in vars(cls).items() if isinstance(value, FieldInfo)}
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, FieldInfo)}
+        cls.model_fields = own | cls.model_fields
         hints = get_type_hints(cls)
-        for name, field in cls.model_fields.items():
+        for name, field in own.items():
             field.annotation = hints[name]
             delattr(cls, name)  # Instances have the values.
         marked = ((name, getattr(value, "__func__", value)) for name, value in vars(cls).items())
-        cls._validators = [(name, *value.validates) for name, value in marked if hasattr(value, "validates")]
+        cls._validators = [
+            *cls._validators,
+            *((name, *value.validates) for name, value in marked if hasattr(value, "validates")),
+        ]
 
     def __init__(self, **values: Any) -> None:
         for name, mode, fields in self._validators:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args
 
+from moorage.core.cluster import ClusterSettings
 from moorage.core.http.openapi.schema_text import Schemas
 from moorage.core.validated import FieldInfo, SecretStr
 from moorage.docs import source
@@ -30,7 +31,7 @@ def page() -> str:
 
 
 def _groups() -> Iterator[str]:
-    headings = source.headings(Settings)
+    headings = source.headings(ClusterSettings) | source.headings(Settings)
     schemas = Schemas({})
     title, rows = "Settings", list[tuple[str, ...]]()
     for name, field in Settings.model_fields.items():

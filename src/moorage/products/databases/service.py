@@ -39,6 +39,10 @@ PASSWORD_LENGTH = 32
 BACKUP_CRON = "0 3 * * *"
 BACKUP_DAYS = 7
 BACKUPS_TO_KEEP = 7
+NOT_OFFERED = (
+    "This platform runs apps in a cluster, and offers no databases there yet: set the URL of a database elsewhere as a "
+    "secret of the project"
+)
 NEXT_PASSWORD = "next_password"  # noqa: S105 - a name in the vault
 
 
@@ -155,6 +159,8 @@ def create(
     tx: Tx, org_id: int, actor: Actor, standing: Standing, catalog: SoftwareCatalog, new: NewDatabase
 ) -> Database:
     """Add a database and the job that creates its server."""
+    if not tx.env.settings.offers_databases:
+        raise Conflict(NOT_OFFERED)
     tier = check_tier(tx, org_id, standing, new.instance_type)
     try:
         choice = catalog.choose(new.type, new.version, tx.env.settings.substitution)

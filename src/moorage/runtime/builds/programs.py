@@ -80,7 +80,7 @@ class LocalPrograms:
 
 def _of_image(image: Image, command: str, env: Mapping[str, str], owner: Owner) -> Program:
     try:
-        started = launching.launch(image, command, env)
+        started = launching.launch(image.config, command, env)
     except launching.NoCommand as error:
         raise CannotStart(str(error)) from None
     files = LocalFiles(

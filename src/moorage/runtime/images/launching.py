@@ -10,7 +10,6 @@ from signal import SIGTERM
 from typing import Any
 
 from moorage.runtime.images.manifests import DEFAULT_SHELL, ImageConfig
-from moorage.runtime.images.store import Image
 from moorage.runtime.sandbox.rootfs.spec import PATH
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -28,9 +27,8 @@ class ImageLaunch:
     stop_signal: int
 
 
-def launch(image: Image, command: str, env: Mapping[str, str]) -> ImageLaunch:
+def launch(config: ImageConfig, command: str, env: Mapping[str, str]) -> ImageLaunch:
     """Return how to start an image; `command` replaces its CMD unless it is "". Raises NoCommand."""
-    config = image.config
     own_env = {"PATH": PATH, **config.env, **env}
     return ImageLaunch(argv_of(config, command), own_env, config.stop_signal or int(SIGTERM))
 

@@ -43,6 +43,8 @@ class LabCluster:
         self.controllers = Controllers(self.store)
         self.requests: Counter[str] = Counter()  # by verb: `get`, `list`, `watch`, `create`, `patch`, `delete`
         self.denied: set[tuple[str, str]] = set()  # verb and plural
+        self.allowed: set[tuple[str, str]] | None = None  # None for all
+        self.used: set[tuple[str, str]] = set()
         self.failures: list[int] = []  # statuses of the next responses
         self._changed = asyncio.Event()
         self._is_ready = threading.Event()
@@ -174,7 +176,8 @@ class LabCluster:
 
     def _permit(self, verb: str, resource: str) -> None:
         self.requests[verb] += 1
-        if (verb, resource) in self.denied:
+        self.used.add((verb, resource))
+        if (verb, resource) in self.denied or (self.allowed is not None and (verb, resource) not in self.allowed):
             text = f'{resource} is forbidden: User "moorage" cannot {verb} resource "{resource}" at the cluster scope'
             raise ApiError(403, "Forbidden", text)
 
@@ -274,6 +277,7 @@ class LabCluster:
         match = PATH.fullmatch(scope["path"])
         assert match is not None
         await receive()
+        self._permit("create", "pods/exec")
         run = self.kubelet.find(match[2], match[4])
         if run is None or run.process is None or run.process.done.is_set():
             await send({"type": "websocket.close", "code": 1008})

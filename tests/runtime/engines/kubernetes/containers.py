@@ -31,6 +31,7 @@ class Root:
     image: Path
     volume: Path | None = None
     workdir: str = "/app"
+    is_whole: bool = False  # The image has all files, as in a real container.
 
     def argv(self, env: Mapping[str, str], command: list[str], info_fd: int) -> list[str]:
         found = [
@@ -41,25 +42,30 @@ class Root:
             "--unshare-pid",
             "--as-pid-1",
             "--clearenv",
-            "--ro-bind",
-            "/usr",
-            "/usr",
+            *(["--bind", str(self.image), "/"] if self.is_whole else self._of_this_machine()),
+            *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
         ]
-        for name in ("bin", "sbin", "lib", "lib64"):
-            if Path("/", name).exists():
-                found += ["--symlink", f"usr/{name}", f"/{name}"]
-        prefix = str(Path(sys.executable).resolve().parent.parent)
-        if not prefix.startswith("/usr"):
-            found += ["--ro-bind", prefix, prefix]
-        found += ["--ro-bind", str(self.image), "/app", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
         if self.volume is not None:
             found += ["--bind", str(self.volume), "/data"]
         for name, value in env.items():
             found += ["--setenv", name, value]
         return [*found, "--chdir", self.workdir, "--", *command]
 
+    def _of_this_machine(self) -> list[str]:
+        found = ["--ro-bind", "/usr", "/usr"]
+        for name in ("bin", "sbin", "lib", "lib64"):
+            if Path("/", name).exists():
+                found += ["--symlink", f"usr/{name}", f"/{name}"]
+        prefix = str(Path(sys.executable).resolve().parent.parent)
+        if not prefix.startswith("/usr"):
+            found += ["--ro-bind", prefix, prefix]
+        return [*found, "--ro-bind", str(self.image), "/app"]
+
     def has(self, program: str) -> bool:
         """Whether a program exists in this root."""
+        if self.is_whole:
+            places = [program] if "/" in program else [f"usr/bin/{program}", f"usr/local/bin/{program}"]
+            return any((self.image / place.lstrip("/")).exists() for place in places)
         if "/" not in program:
             return shutil.which(program, path="/usr/bin:/bin") is not None
         return Path(program).exists() or (program.startswith("/app/") and (self.image / program[5:]).exists())

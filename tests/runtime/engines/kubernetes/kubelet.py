@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ from typing import Any
 from tests.runtime.engines.kubernetes.api_store import Manifest, Store, now
 from tests.runtime.engines.kubernetes.containers import Process, Root
 from tests.runtime.engines.kubernetes.controllers import NODE, claims_of
+from tests.runtime.engines.kubernetes.policy_proxies import PolicyProxies, hidden_address
 
 RETRY_S = 0.1  # between attempts to pull an image or to find a Secret
 FIRST_CRASH_S, LAST_CRASH_S = 0.5, 5.0  # The real kubelet waits 10 s to 5 min.
 _VARIABLE = re.compile(r"\$(\$|\(([A-Za-z_.-][\w.-]*)\))")
+
+
+Pull = Callable[[str], Awaitable[Path]]  # raises NotYet
 
 
 class NotYet(Exception):
@@ -52,10 +57,16 @@ class Kubelet:
     store: Store
     volumes: Path
     network: str = ""  # first three numbers of the addresses of pods
-    images: dict[str, Path] = field(default_factory=dict)
+    images: dict[str, Path] = field(default_factory=dict)  # with files for /app of the root of this machine
+    enforces_policies: bool = False  # Connections to pods pass through a proxy that policies open and close.
+    pull: Pull | None = None  # returns the whole root of an image in a registry
+    roots: dict[str, Path] = field(default_factory=dict)  # of pulled images
     pods: dict[str, PodRun] = field(default_factory=dict)  # by uid
     stopped: dict[str, PodRun] = field(default_factory=dict)
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        self.proxies = PolicyProxies(self.store)
 
     def step(self) -> None:
         """Start new pods, and stop those that are being deleted."""
@@ -75,6 +86,7 @@ class Kubelet:
                 run.stopping.set()
 
     async def close(self) -> None:
+        self.proxies.close()
         for run in list(self.pods.values()):
             if run.task is not None:
                 run.task.cancel()
@@ -116,6 +128,7 @@ class Kubelet:
         """Run the container; return its exit code, None if the pod ends before."""
         while True:
             try:
+                await self._pull(run.container["image"])
                 root, env, command = self._prepare(run)
                 break
             except NotYet as error:
@@ -129,6 +142,9 @@ class Kubelet:
             why = {"reason": "StartError", "message": f"failed to create containerd task: {text}"}
             self._ended(run, 128, **why)
             return 128
+        if self.enforces_policies and "ports" in run.container:
+            port = run.container["ports"][0]["containerPort"]
+            self.proxies.start(run.address, port, run.pod["metadata"]["namespace"])
         run.process = await Process.start(root, env, command)
         run.state = {"running": {"startedAt": now()}}
         self._report(run)
@@ -161,9 +177,14 @@ class Kubelet:
         meta = run.pod["metadata"]
         return float(meta.get("deletionGracePeriodSeconds", run.pod["spec"]["terminationGracePeriodSeconds"]))
 
+    async def _pull(self, image: str) -> None:
+        if self.pull is not None and image not in self.images and image not in self.roots:
+            self.roots[image] = await self.pull(image)
+
     def _prepare(self, run: PodRun) -> tuple[Root, dict[str, str], list[str]]:
         container = run.container
-        image = self.images.get(container["image"])
+        image, is_whole = self.images.get(container["image"]), container["image"] in self.roots
+        image = self.roots[container["image"]] if is_whole else image
         if image is None:
             text = f'failed to resolve reference "{container["image"]}": not found'
             is_first = run.state["waiting"]["reason"] == "ContainerCreating" if "waiting" in run.state else False
@@ -172,12 +193,13 @@ class Kubelet:
             raise NotYet("ImagePullBackOff", f'Back-off pulling image "{container["image"]}": ErrImagePull: {text}')
         env = {item["name"]: self._value(run, item) for item in container.get("env", [])}
         if env.get("HOST") == "0.0.0.0":
-            env["HOST"] = run.address
+            env["HOST"] = hidden_address(run.address) if self.enforces_policies else run.address
         volume = None
         for name in claims_of(run.pod):
             volume = self.volumes / run.pod["metadata"]["namespace"] / name
             volume.mkdir(parents=True, exist_ok=True)
-        return Root(image, volume, container.get("workingDir", "/app")), env, expand(container["command"], env)
+        root = Root(image, volume, container.get("workingDir", "/app"), is_whole=is_whole)
+        return root, env, expand(container["command"], env)
 
     def _value(self, run: PodRun, item: Manifest) -> str:
         if "value" in item:

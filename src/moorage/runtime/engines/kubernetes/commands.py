@@ -11,7 +11,7 @@ from dataclasses import replace
 from moorage.runtime.engines.kubernetes import manifests, names, observing
 from moorage.runtime.engines.kubernetes.client import STDOUT, Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
-from moorage.runtime.engines.kubernetes.objects import Objects, owned
+from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects, owned
 from moorage.runtime.engines.ports import AppSpec, CommandEnd, OutputStream
 
 POLL_S = 0.2
@@ -23,12 +23,9 @@ Put = Callable[[OutputStream, bytes], None]
 
 
 class KubernetesCommands:
-    def __init__(
-        self, cluster: Cluster, objects: Objects, pod_with_claim: Callable[[str, str], Manifest | None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, objects: Objects) -> None:
         self._cluster = cluster
         self._objects = objects
-        self._pod_with_claim = pod_with_claim  # by namespace and claim
 
     async def run(self, beside: AppSpec, argv: list[str], put: Put, *, timeout_s: float) -> CommandEnd:
         try:
@@ -43,7 +40,7 @@ class KubernetesCommands:
         spec = replace(beside, key=f"command-{secrets.token_hex(4)}", token=secrets.token_hex(8), name="")
         place = await self._objects.place(spec)
         # A claim is mounted by one pod at a time, so a command beside a running app with a volume joins its pod.
-        pod = self._pod_with_claim(place.namespace, place.claim) if place.claim else None
+        pod = await self._pod_with_claim(place.namespace, place.claim) if place.claim else None
         if pod is not None:
             meta = pod["metadata"]
 
@@ -53,6 +50,11 @@ class KubernetesCommands:
             code = await self._cluster.exec(meta["namespace"], meta["name"], names.CONTAINER, argv, on_frame)
             return CommandEnd(code, None)
         return await self._run_pod(spec, place, argv, put, timeout_s)
+
+    async def _pod_with_claim(self, namespace: str, claim: str) -> Manifest | None:
+        """Return the running pod that holds a claim. A process that only serves the API has no watch of pods."""
+        pods, _ = await self._cluster.list_all("Pod", MANAGED, namespace)
+        return next((pod for pod in pods if observing.runs_with_claim(pod, claim)), None)
 
     async def _run_pod(
         self, spec: AppSpec, place: Placement, argv: list[str], put: Put, timeout_s: float

@@ -26,5 +26,5 @@ def make_engine(cluster: Cluster, options: Options, logs: Logs, open_log: OpenLo
         logs=logs,
         metrics=KubernetesMetrics(replicas.summaries, replicas.pod_of),
         volumes=KubernetesVolumes(cluster, replicas.objects, options, used_bytes),
-        commands=KubernetesCommands(cluster, replicas.objects, replicas.pod_with_claim),
+        commands=KubernetesCommands(cluster, replicas.objects),
     )

@@ -188,7 +188,9 @@ class LogFollower:
 
 
 def _write_end(pod: Manifest, file: OutputLog) -> None:
-    if code := observing.ended_of(pod).get("exitCode"):
+    code = observing.ended_of(pod).get("exitCode")
+    is_run = pod["metadata"]["labels"].get(names.KIND) == "run"
+    if code or (is_run and code == 0):
         file.write("system", f"ended: it ended with exit code {code}".encode())
 
 

@@ -29,6 +29,7 @@ class PodFiles:
     image: str  # reference in a registry that the nodes reach
     user: str = ""  # USER of the image
     workdir: str = ""  # absolute path in the image, "" for the one of the image
+    architecture: str = ""  # that the image is for, such as "arm64"; "" for any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,8 @@ def pod_spec(spec: ReplicaSpec, place: Placement) -> Manifest:
         },
         "containers": [_container(spec, place)],
     }
+    if architecture := pod_files(spec).architecture:
+        found["nodeSelector"] = {"kubernetes.io/arch": architecture}
     if place.claim:
         found["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": place.claim}}]
     if place.pull_secret:

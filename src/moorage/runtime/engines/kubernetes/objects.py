@@ -22,6 +22,11 @@ class Objects:
         self._options = options
         self._organizations: set[int] = set()  # whose namespaces this process has applied
 
+    @property
+    def selector(self) -> str:
+        """Labels of the workloads of this engine."""
+        return f"{MANAGED},{names.KIND}={self._options.kind}" if self._options.kind else MANAGED
+
     def namespace_of(self, org_id: int) -> str:
         return names.namespace_of(self._options.prefix, org_id)
 
@@ -31,6 +36,9 @@ class Objects:
         if org_id not in self._organizations:
             for manifest in tenancy.organization(org_id, namespace, options.namespace, options.limits, options.rules):
                 await self._cluster.apply(manifest)
+            if options.registry_config:
+                secret = tenancy.registry_secret(namespace, options.pull_secret, options.registry_config)
+                await self._cluster.apply(secret)
             self._organizations.add(org_id)
         return namespace
 
@@ -82,7 +90,7 @@ class Objects:
 
     async def delete_unowned_secrets(self) -> None:
         """Delete Secrets whose workload was never created, because the platform ended in between."""
-        items, _ = await self._cluster.list_all("Secret", f"{MANAGED},{names.KEY}")
+        items, _ = await self._cluster.list_all("Secret", f"{self.selector},{names.KEY}")
         for item in items:
             if not item["metadata"].get("ownerReferences"):
                 await self._cluster.delete("Secret", item["metadata"]["name"], item["metadata"]["namespace"])

@@ -65,6 +65,11 @@ def container_of(pod: Manifest) -> Manifest:
     return statuses[0]
 
 
+def runs_with_claim(pod: Manifest, claim: str) -> bool:
+    mounted = [each.get("persistentVolumeClaim", {}).get("claimName") for each in pod["spec"].get("volumes", [])]
+    return claim in mounted and "running" in container_of(pod).get("state", {})
+
+
 def has_ended(pod: Manifest) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from dataclasses import dataclass, field
 
 from moorage.runtime.engines.kubernetes.manifests import NODE_DRAIN_S
@@ -12,10 +14,18 @@ from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkR
 class Options:
     prefix: str = "moorage"  # of the namespaces of organizations
     namespace: str = "moorage"  # of the platform's own pods, which may connect to workloads
+    kind: str = ""  # of the workloads of this engine, `app` or `run`; "" for both
     storage_class: str = ""  # "" for the default of the cluster
     pull_secret: str = ""  # Secret with credentials of the registry, in each namespace
+    registry_config: str = field(default="", repr=False)  # content of that Secret; "" if the operator makes it
     drain_s: int = NODE_DRAIN_S
     patience_s: float = 60.0  # A new workload that cannot run for this long has failed to start.
     start_timeout_s: float = 600.0  # for all of a start, such as a long pull of an image
     limits: NamespaceLimits = field(default_factory=NamespaceLimits)
     rules: NetworkRules = field(default_factory=NetworkRules)
+
+
+def registry_config(host: str, username: str, password: str) -> str:
+    """Return the content of a Secret with the account of a registry."""
+    auth = b64encode(f"{username}:{password}".encode()).decode()
+    return json.dumps({"auths": {host: {"username": username, "password": password, "auth": auth}}})

@@ -16,7 +16,7 @@ from moorage.runtime.engines.kubernetes.following import LogFollower, OpenLog
 from moorage.runtime.engines.kubernetes.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.metrics import Summaries
-from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects
+from moorage.runtime.engines.kubernetes.objects import Objects
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.kubernetes.watching import Watch
 from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState
@@ -37,9 +37,10 @@ class KubernetesReplicas:
         self.summaries = Summaries(cluster)
         self._follower = LogFollower(cluster, logs, open_log, self._pod_changed)
         self._probe = ListeningProbe(self._pod_changed)
-        self._pods = Watch(cluster, "Pod", f"{MANAGED},{names.KIND}!=command", self._on_pod)
-        self._deployments = Watch(cluster, "Deployment", MANAGED, self._on_owner)
-        self._jobs = Watch(cluster, "Job", MANAGED, self._on_owner)
+        selector = self.objects.selector
+        self._pods = Watch(cluster, "Pod", f"{selector},{names.KIND}!=command", self._on_pod)
+        self._deployments = Watch(cluster, "Deployment", selector, self._on_owner)
+        self._jobs = Watch(cluster, "Job", selector, self._on_owner)
         self._hidden: dict[str, list[str]] = {}  # of the workloads that this process started or adopted, by key
         self._last: dict[str, ReplicaState] = {}
         self._changed: dict[str, asyncio.Event] = {}
@@ -67,14 +68,8 @@ class KubernetesReplicas:
 
     def pod_with_claim(self, namespace: str, claim: str) -> Manifest | None:
         """Return the running pod that holds a claim."""
-        for pod in self._pods.objects.values():
-            mounted = [
-                each.get("persistentVolumeClaim", {}).get("claimName") for each in pod["spec"].get("volumes", [])
-            ]
-            is_running = "running" in observing.container_of(pod).get("state", {})
-            if pod["metadata"]["namespace"] == namespace and claim in mounted and is_running:
-                return pod
-        return None
+        pods = (pod for pod in self._pods.objects.values() if pod["metadata"]["namespace"] == namespace)
+        return next((pod for pod in pods if observing.runs_with_claim(pod, claim)), None)
 
     def listen(self, on_change: Callable[[str], None]) -> None:
         self._listeners.append(on_change)

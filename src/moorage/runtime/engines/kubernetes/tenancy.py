@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
@@ -60,6 +61,13 @@ def _namespace(org_id: int, namespace: str) -> Manifest:
         "pod-security.kubernetes.io/enforce-version": "latest",
     }
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+
+
+def registry_secret(namespace: str, name: str, config: str) -> Manifest:
+    """Return the Secret with which the nodes pull from the registry; pods cannot read it."""
+    head = _head("v1", "Secret", name, namespace)
+    data = {".dockerconfigjson": b64encode(config.encode()).decode()}
+    return {**head, "type": "kubernetes.io/dockerconfigjson", "data": data}
 
 
 def _quota(namespace: str, limits: NamespaceLimits) -> Manifest:

@@ -1,0 +1,48 @@
+"""Settings of a Kubernetes cluster, which the engine `kubernetes` uses."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from moorage.core.validated import Field, SecretStr, Validated, field_validator
+
+_LABEL = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+
+
+class ClusterSettings(Validated):
+    """Part of the settings."""
+
+    # A Kubernetes cluster.
+    kubeconfig: str = Field(
+        "", description="File with the access to the cluster. Default: the service account of the platform's pod."
+    )
+    kubernetes_namespace: str = Field(
+        "moorage",
+        pattern=_LABEL,
+        description="Namespace of the platform's own pods, which network policies let connect to apps.",
+    )
+    kubernetes_prefix: str = Field(
+        "moorage", pattern=_LABEL, description="Start of the names of organizations' namespaces, `<prefix>-org-<id>`."
+    )
+    kubernetes_storage_class: str = Field(
+        "", description="Storage class of the volumes of apps. Default: the one of the cluster."
+    )
+    kubernetes_app_image: str = Field(
+        "",
+        description="Image in which built repositories run that have no Dockerfile, and the probe of network "
+        "policies: the image of this platform, because it has the same system libraries and language runtimes.",
+    )
+    registry_url: str = Field(
+        "",
+        description="`https://host/path` of the registry that the nodes pull from, and that the platform pushes to.",
+    )
+    registry_username: str = Field("", description="Account at that registry. Default: none.")
+    registry_password: SecretStr = Field(SecretStr(""), description="Password or access token of that account.")
+
+    @field_validator("registry_url")
+    @classmethod
+    def _registry_has_a_host(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query):
+            raise ValueError("should be like https://registry.example.com/moorage, without an account in it")
+        return url.rstrip("/")
