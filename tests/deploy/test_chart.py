@@ -1,0 +1,160 @@
+"""The Helm chart: rendered with several values, valid in each supported release, with a schema of its values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from tests.deploy.rendering import CHART, Renderer, default_values, merged, rendering
+
+import moorage
+from moorage.runtime.engines.kubernetes import names
+from moorage.runtime.images.dockerfile import stages
+from moorage.settings import Settings
+
+RELEASES = ("1.33", "1.34", "1.35", "1.36", "1.37")
+ALL: dict[str, Any] = {
+    "serve": {"replicas": 2},
+    "work": {"replicas": 3},
+    "platform": {"nodeSelector": {"moorage": "platform"}, "storageClass": "fast"},
+    "image": {"tag": "1.2.3", "pullSecrets": ["one", "two"]},
+    "registry": {"secret": "registry-account"},
+    "database": {"bundled": {"enabled": True, "password": "a-long-password-of-the-test"}},
+    "artifacts": {"bundled": {"enabled": True}},
+    "env": {"MOORAGE_SIGNUP": 'closed "for now"'},
+}
+PLATFORM = {"TARGETPLATFORM": "linux/amd64", "BUILDPLATFORM": "linux/amd64", "TARGETARCH": "amd64"}
+LEAST: dict[str, Any] = {"networkPolicy": False, "metrics": False}
+CASES = {"default": {}, "all": ALL, "least": LEAST}
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Iterator[Renderer]:
+    with rendering() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def everything(renderer: Renderer) -> list[dict[str, Any]]:
+    return renderer.render(ALL)
+
+
+def find(items: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def variables(pod: dict[str, Any]) -> dict[str, Any]:
+    return {item["name"]: item for item in pod["containers"][0].get("env", [])}
+
+
+def test_each_object_is_valid_in_each_supported_release(renderer: Renderer, subtests: pytest.Subtests) -> None:
+    for case, changes in CASES.items():
+        items = renderer.render(changes)
+        for release in RELEASES:
+            for item in items:
+                with subtests.test(f"{case} {item['kind']} {item['metadata']['name']} {release}"):
+                    assert kubernetes_validate.validate(item, release, strict=True) == release
+
+
+def test_values_have_a_schema(subtests: pytest.Subtests) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for case, changes in CASES.items():
+        with subtests.test(case):
+            jsonschema.validate(merged(default_values(), changes), schema)
+    wrong: dict[str, dict[str, Any]] = {
+        "unknown": {"replicas": 2},
+        "short password": {"database": {"bundled": {"enabled": True, "password": "short"}}},
+        "no scheme": {"registry": {"url": "registry.example.com"}},
+        "not a bucket": {"artifacts": {"url": "https://bucket"}},
+        "not a setting": {"env": {"HOME": "/root"}},
+        "two platforms": {"platform": {"replicas": 2}},
+    }
+    for case, changes in wrong.items():
+        with subtests.test(case), pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(merged(default_values(), changes), schema)
+
+
+def test_every_variable_is_a_setting(everything: list[dict[str, Any]]) -> None:
+    pods = [item["spec"]["template"]["spec"] for item in everything if "template" in item.get("spec", {})]
+    given = {name for pod in pods for name in variables(pod) if name.startswith("MOORAGE_")}
+
+    assert {name.removeprefix("MOORAGE_").lower() for name in given} <= Settings.model_fields.keys()
+    assert (
+        variables(find(everything, "StatefulSet", "harbor")["spec"]["template"]["spec"])["MOORAGE_SIGNUP"]["value"]
+        == ALL["env"]["MOORAGE_SIGNUP"]
+    )
+
+
+def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(everything: list[dict[str, Any]]) -> None:
+    labels = {
+        item["metadata"]["name"]: item["spec"]["template"]["metadata"]["labels"]
+        for item in everything
+        if "template" in item.get("spec", {})
+    }
+
+    own = {name for name, found in labels.items() if names.PART in found}
+    assert own == {"harbor", "harbor-serve", "harbor-work"}
+    assert labels.keys() - own == {"harbor-postgres", "harbor-s3"}
+
+
+def test_services_select_pods(everything: list[dict[str, Any]]) -> None:
+    templates = [item["spec"]["template"] for item in everything if "template" in item.get("spec", {})]
+    pods = [template["metadata"]["labels"].items() for template in templates]
+    counts = {
+        item["metadata"]["name"]: sum(item["spec"]["selector"].items() <= pod for pod in pods)
+        for item in everything
+        if item["kind"] == "Service"
+    }
+
+    assert counts == {
+        "harbor": 1,
+        "harbor-api": 2,
+        "harbor-functions": 1,
+        "harbor-gateway": 1,
+        "harbor-postgres": 1,
+        "harbor-s3": 1,
+    }
+
+
+def test_each_pod_requests_resources_and_the_platform_runs_once(everything: list[dict[str, Any]]) -> None:
+    for item in everything:
+        if "template" in item.get("spec", {}):
+            for container in item["spec"]["template"]["spec"]["containers"]:
+                assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+    assert find(everything, "StatefulSet", "harbor")["spec"]["replicas"] == 1
+
+
+def test_each_rule_has_its_reason_and_none_is_for_everything(renderer: Renderer) -> None:
+    text = (CHART / "templates" / "rbac.yaml").read_text()
+    rules = find(renderer.render(), "ClusterRole", "platform-harbor")["rules"]
+
+    assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
+    assert "impersonate" not in text
+    assert len(re.findall(r"^  # .*\n  - apiGroups|^  # .*\n(?:  - .*\n(?:    .*\n)+){2}", text, re.MULTILINE)) >= 9
+
+
+def test_the_least_values_need_no_permission_for_nodes(renderer: Renderer) -> None:
+    rules = find(renderer.render(LEAST), "ClusterRole", "platform-harbor")["rules"]
+
+    assert "nodes/proxy" not in [resource for rule in rules for resource in rule["resources"]]
+
+
+def test_the_image_of_the_platform_is_a_dockerfile_that_the_platform_can_build() -> None:
+    dockerfile = stages.load((CHART.parents[1] / "Dockerfile").read_text(), {}, PLATFORM)
+
+    assert [stage.name for stage in dockerfile.stages][:2] == ["base", "build"]
+
+
+def test_the_chart_has_the_version_of_the_platform() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (chart["version"], chart["appVersion"]) == (moorage.__version__, moorage.__version__)
+    assert chart["kubeVersion"] == f">={RELEASES[0]}.0-0"
