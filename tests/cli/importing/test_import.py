@@ -6,7 +6,7 @@ import json
 import tomllib
 from pathlib import Path
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 from tests.cli.importing.import_case import Case
 from tests.cli.importing.import_cases import BROKEN, CASES
