@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from moorage.runtime.engines.kubernetes import manifests, tenancy
+from moorage.runtime.engines.kubernetes import manifests, options, tenancy
 from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement, PodFiles
 from moorage.runtime.engines.ports import Address, AppSpec, Egress, RunSpec, ServerSpec
 
@@ -45,10 +45,12 @@ def cases() -> dict[str, Manifest]:
     assert ingress is not None
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "r17", "uid": "0-1-2-3"}}
     secret = manifests.secret(app(), PLACE)
+    of_user = replace(FILES, user="999:999", workdir="/srv", architecture="arm64")
+    account = options.registry_config("registry.example", "platform", "hunter2")
     return {
         "app": manifests.deployment(app(), PLACE),
         "app-with-volume-and-user": manifests.deployment(
-            app(files=replace(FILES, user="999:999", workdir="/srv"), name="app-3", inside_port=3000, volume="3"), full
+            app(files=of_user, name="app-3", inside_port=3000, volume="3"), full
         ),
         "app-without-variables": manifests.deployment(app(env={}, hidden=[]), PLACE),
         "run": manifests.job(run(), PLACE),
@@ -61,6 +63,7 @@ def cases() -> dict[str, Manifest]:
         },
         "claim": manifests.claim("3", "volume-3-1a2b", "moorage-org-7", 500),
         "claim-of-class": manifests.claim("3-pr-4", "volume-3-pr-4-1a2b", "moorage-org-7", 0, "fast"),
+        "registry-secret": tenancy.registry_secret("moorage-org-7", "moorage-registry", account),
         "workload-egress": egress,
         "workload-ingress": ingress,
         **dict(zip(names, of_organization, strict=True)),
