@@ -15,7 +15,7 @@ from moorage.core.artifacts import service
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import ManualClock
-from moorage.runtime.images.blobs import ImageBlobs
+from moorage.runtime.images.blobs import ImageBlobs, as_document
 from moorage.runtime.images.manifests import OCI_LAYER, OCI_MANIFEST, BadImage, Descriptor, Healthcheck, parse_config
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Images, Limits
@@ -36,10 +36,6 @@ def blobs(db: Database) -> ImageBlobs:
 def images(blobs: ImageBlobs, tmp_path: Path) -> Images:
     limits = Limits(reserve_bytes=0)
     return Images(tmp_path / "images", LOOPBACK, ManualClock(), limits=limits, architecture="arm64", blobs=blobs)
-
-
-def as_document(part: Descriptor) -> dict[str, Any]:
-    return {"mediaType": part.media_type, "digest": part.digest, "size": part.size}
 
 
 async def put(

@@ -120,6 +120,10 @@ class ImageBlobs:
         return Descriptor(media_type, _PREFIX + stored.digest, stored.size)
 
 
+def as_document(part: Descriptor) -> dict[str, Any]:
+    return {"mediaType": part.media_type, "digest": part.digest, "size": part.size}
+
+
 def _parts(manifest: Manifest) -> list[Descriptor]:
     return [manifest.config, *manifest.layers]
 
