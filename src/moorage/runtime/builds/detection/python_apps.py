@@ -103,7 +103,22 @@ def wsgi(*classes: str) -> Callable[[Folder], str]:
     return start
 
 
+# As in the tutorial of Flask. The file is part of the release, so that it is new at each start.
+_INIT_DB = re.compile(r"^[ \t]*@(?:click|\w+\.cli)\.command\(\s*['\"]init-db['\"]", re.MULTILINE)
+
+
 def flask(folder: Folder) -> str:
+    """Return the gunicorn command of a Flask app, after the command that makes the tables of its SQLite file."""
+    command = _flask_server(folder)
+    texts = folder.python_files.values()
+    makes_tables = any(_INIT_DB.search(text) for text in texts) and any("sqlite3.connect(" in text for text in texts)
+    words = shlex.split(command)[:2]
+    if not makes_tables or len(words) < 2 or words[1].startswith("-"):
+        return command
+    return f"flask --app {shlex.quote(words[1])} init-db; {command}"
+
+
+def _flask_server(folder: Folder) -> str:
     """Return the gunicorn command of a Flask app; FLASK_APP of its settings comes first."""
     for name in (".flaskenv", ".env", ".env.example"):
         match = re.search(

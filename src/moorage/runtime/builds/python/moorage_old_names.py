@@ -8,6 +8,7 @@ import collections
 import collections.abc
 import inspect
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -23,6 +24,23 @@ def getargspec(function: Any) -> ArgSpec:
     return ArgSpec(spec.args, spec.varargs, spec.varkw, spec.defaults)
 
 
+def formatargspec(
+    args: list[str],
+    varargs: str | None = None,
+    varkw: str | None = None,
+    defaults: tuple[Any, ...] | None = None,
+    *_: Any,
+    formatvalue: Callable[[Any], str] = lambda value: f"={value!r}",
+    **__: Any,
+) -> str:
+    """Return a signature as text; annotations and keyword-only arguments are left out."""
+    first = len(args) - len(defaults or ())
+    parts = [name + (formatvalue((defaults or ())[at - first]) if at >= first else "") for at, name in enumerate(args)]
+    parts += [f"*{varargs}"] if varargs else []
+    parts += [f"**{varkw}"] if varkw else []
+    return f"({', '.join(parts)})"
+
+
 def define() -> None:
     """Define the missing names; those that this Python has stay as they are."""
     for name in collections.abc.__all__:
@@ -31,6 +49,7 @@ def define() -> None:
     for module, name, value in (
         (inspect, "ArgSpec", ArgSpec),
         (inspect, "getargspec", getargspec),
+        (inspect, "formatargspec", formatargspec),
         (time, "clock", time.perf_counter),
     ):
         if not hasattr(module, name):

@@ -68,8 +68,8 @@ COMPILED = {
     **dict.fromkeys(("psycopg2-binary", "grpcio", "h5py", "aiohttp", "cffi", "spacy", "uvloop", "httptools"), 1),
     **dict.fromkeys(("opencv-python", "opencv-python-headless", "tensorflow", "orjson", "yarl", "frozenlist"), 1),
     **dict.fromkeys(("pillow", "lxml", "shapely", "reportlab", "ujson", "multidict"), 2),
-    **dict.fromkeys(("greenlet", "pyarrow", "cryptography", "gevent"), 99),
-    **dict.fromkeys(("asyncpg", "pyyaml", "markupsafe", "regex", "hiredis", "bcrypt", "mysqlclient"), 1),
+    **dict.fromkeys(("greenlet", "pyarrow", "cryptography", "gevent", "pyyaml", "regex"), 99),
+    **dict.fromkeys(("asyncpg", "markupsafe", "hiredis", "bcrypt", "mysqlclient"), 1),
 }
 _LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
