@@ -27,7 +27,8 @@ def test_a_plan_is_printed_with_its_reasons(tmp_path: Path) -> None:
     assert note in lines
     assert "row:      Nuxt" in lines
     assert "because:  nuxt in package.json" in lines
-    assert "also:     Node.js site (package.json, script `build` of package.json), later in the table" in lines
+    other = "Node.js site (package.json, script `build` of package.json, no server in Python or Go)"
+    assert f"also:     {other}, later in the table" in lines
     assert "Next.js" in lines[-1]
 
 

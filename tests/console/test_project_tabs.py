@@ -146,7 +146,7 @@ def test_the_activity_of_a_project_includes_its_former_name(console: Console, vi
     visit.settle("/projects/later-site/activity")
 
     entries = visit.page.get_by_role("list", name="Activity").get_by_role("listitem")
-    expect(entries.first).to_contain_text("Demo User renamed project")
+    expect(entries.first).to_contain_text("renamed project later-site")
     expect(entries.filter(has_text="updated project")).to_contain_text("changed: env")
     expect(entries.filter(has_text="uploaded")).to_contain_text(name)
 
