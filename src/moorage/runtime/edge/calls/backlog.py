@@ -27,6 +27,11 @@ class Backlog:
     def bytes(self) -> int:
         return self._bytes.total
 
+    @property
+    def queued(self) -> int:
+        """Number of calls that wait."""
+        return sum(self._waiting.values())
+
     def hold(self, call: Call) -> bool:
         """Count a large call until `release`; return False without room."""
         org, size = call.function.org, size_of(call)

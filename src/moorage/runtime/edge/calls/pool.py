@@ -27,6 +27,7 @@ from moorage.runtime.edge.calls.lost_records import LostRecords, Spool
 from moorage.runtime.edge.calls.pause import IDLE_CHECK_INTERVAL_S, Pause
 from moorage.runtime.edge.calls.reasons import load_message, reason, timeout_message, waited_message
 from moorage.runtime.edge.calls.replies import FRAME_TIMEOUT_S, Replies
+from moorage.runtime.edge.calls.scheduling import Scheduling
 from moorage.runtime.edge.calls.supply import Link, Supply
 from moorage.runtime.edge.connections import answers, web
 from moorage.runtime.edge.connections.answers import Failure
@@ -48,7 +49,7 @@ class Pool:
         self._by_sandbox: dict[int, Instance] = {}
         self._supply = Supply(link, caps, self._evict)
         self._backlog = Backlog(caps)
-        self._pause = Pause()
+        self._pause, self._scheduling = Pause(), Scheduling()
         self.replies = Replies()
         self._end_reports: dict[int, dict[str, Any]] = {}
         self._loop = asyncio.get_running_loop()
@@ -427,6 +428,7 @@ class Pool:
         while True:
             await self._pause.wait(self._by_sandbox.values(), bool(self._backlog.functions))
             now = time.perf_counter()
+            self._scheduling.update(self.calls, now)
             self._check_deadlines(now)
             if now - self._idle_checked_at >= IDLE_CHECK_INTERVAL_S:
                 self._idle_checked_at = now
@@ -491,9 +493,7 @@ class Pool:
 
     @property
     def in_flight(self) -> int:
-        return sum(len(each.calls) for each in self._by_sandbox.values()) + sum(
-            len(f.queue) for f in self._backlog.functions
-        )
+        return sum(len(each.calls) for each in self._by_sandbox.values()) + self._backlog.queued
 
     @property
     def instances(self) -> int:
