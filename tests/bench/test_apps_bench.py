@@ -23,9 +23,11 @@ def test_every_bar_of_apps_is_measured_and_nothing_runs_on(tmp_path: Path) -> No
         "apps: SIGTERM of the control process, 2 apps: failed requests",
         "apps: SIGTERM of the control process, 2 apps: apps that were started anew",
         "apps: SIGTERM of the control process, 2 apps: start to all adopted, worst",
+        "apps: SIGTERM of the control process, 2 apps: start to API answers, worst",
         "apps: SIGKILL of the control process, 2 apps: failed requests",
         "apps: SIGKILL of the control process, 2 apps: apps that were started anew",
         "apps: SIGKILL of the control process, 2 apps: start to all adopted, worst",
+        "apps: SIGKILL of the control process, 2 apps: start to API answers, worst",
     ]
     assert all("failed" in name or "anew" in name for name in counted)
     assert not list((tmp_path / "data" / "run" / "shims").iterdir())
