@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+DOCKER = {"kind": "container", "language": "docker"}
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

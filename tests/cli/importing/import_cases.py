@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cli.importing.import_cases_apps import COMPOSE, FLY, HEROKU, RENDER
+from tests.cli.importing.import_cases_apps import FLY, HEROKU, RENDER
+from tests.cli.importing.import_cases_compose import COMPOSE
 from tests.cli.importing.import_cases_sites import NETLIFY, VERCEL
 
 CASES = (*COMPOSE, *HEROKU, *VERCEL, *NETLIFY, *FLY, *RENDER)
