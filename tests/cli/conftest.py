@@ -6,18 +6,26 @@ names of their own. `shell("projects", "list")` runs the command in a pipe, `she
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.live import Shell, shell
 from tests.e2e.projects_support import Sites, started_sites
+from tests.platform.leftovers import ended_workloads
 from tests.shared import SharedServers
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Sites:
-    data = tmp_path_factory.mktemp("cli") / "data"
-    return shared.get("cli", lambda: started_sites(data, function_pool="1"))
+    return shared.get("cli", lambda: started(tmp_path_factory.mktemp("cli") / "data"))
+
+
+@contextlib.contextmanager
+def started(data: Path) -> Iterator[Sites]:
+    with ended_workloads(data), started_sites(data, function_pool="1") as sites:
+        yield sites
 
 
 @pytest.fixture(name="shell")

@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.apps_platform import end_all
 from bench.browser import headless_shell
 from tests.console.support import Console, Visit
+from tests.platform.leftovers import ended_workloads
 from tests.platform.running import Running, running
 from tests.shared import SharedServers
 
 
 @contextlib.contextmanager
 def started(data: Path) -> Iterator[Running]:
-    """A platform, whose apps and databases end with it: they outlive a platform by design."""
-    try:
-        with running(data, env={"MOORAGE_RATE_LIMIT": "1000000"}) as platform:
-            yield platform
-    finally:
-        for kept in ("shims", "databases", "cronjobs"):
-            end_all(data, kept)
+    """A platform, whose apps and databases end with it."""
+    with ended_workloads(data), running(data, env={"MOORAGE_RATE_LIMIT": "1000000"}) as platform:
+        yield platform
 
 
 @pytest.fixture(scope="module")
