@@ -6,8 +6,7 @@ chose, and the platform's own client checks the addresses of all others.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -15,9 +14,9 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.kit.decoding import decode
-from moorage.runtime.builds import launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.builds.release_images import ReleaseImages
+from moorage.runtime.builds.stored_releases import StoredReleases
 from moorage.runtime.engines.kubernetes.manifests import PodFiles
 from moorage.runtime.engines.ports import CannotStart, Program, PublicImage, Release
 from moorage.runtime.images import launching, machine, references
@@ -34,14 +33,12 @@ NO_BASE = (
 )
 
 
-class ClusterPrograms:
+class ClusterPrograms(StoredReleases):
     def __init__(
         self, db: Database, artifacts: ArtifactStore, releases: Unpacked, sources: Sources, client: PushClient
     ) -> None:
-        self._db = db
-        self._settings = settings = db.env.settings
-        self._artifacts = artifacts
-        self.releases = releases
+        super().__init__(db, artifacts, releases, is_sandboxed=True)
+        settings = db.env.settings
         self._sources = sources
         self._blobs = ImageBlobs(db, artifacts)
         self._transfer = Transfer(client, settings.folder("pushes"))
@@ -70,23 +67,10 @@ class ClusterPrograms:
         report(f"Image {image.reference} is in the registry: {pushed.digest}")
         return _of_image(image.org_id, pushed, image.command, env)
 
-    async def fetch(self, org_id: int, digest: str) -> None:
-        await self.releases.ensure(self._artifacts, org_id, digest)
-
-    async def remove_unused(self, digests: Iterable[str]) -> None:
-        await self.releases.remove_unused(self._db, digests)
-
-    async def collect(self) -> None:
-        await self.releases.collect(self._db)
-
     async def _of_folder(self, release: Release, plan: Plan, env: Mapping[str, str], memory_mb: int) -> Program:
         if not self._settings.kubernetes_app_image:
             raise CannotStart(NO_BASE)
-        folder = await self.releases.ensure(self._artifacts, release.org_id, release.digest)
-        await launch.fetch_runtimes(self._settings, plan, is_sandboxed=True)
-        started = await asyncio.to_thread(
-            launch.launch, self._settings, plan, env, is_sandboxed=True, release=folder, memory_mb=memory_mb
-        )
+        folder, started = await self._launch(release, plan, env, memory_mb)
         root = PurePosixPath(WORK, plan.base)
         runtimes = {inside: Path(outside) for inside, outside in started.binds.items()}
         pushed = await self._images.push(release.org_id, release.digest, {str(root): folder}, runtimes)

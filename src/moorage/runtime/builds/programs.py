@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.kit.decoding import decode
-from moorage.runtime.builds import launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.stored_releases import StoredReleases
 from moorage.runtime.engines.local_specs import LocalFiles
 from moorage.runtime.engines.ports import CannotStart, Owner, Program, PublicImage, Release
 from moorage.runtime.images import launching, references
@@ -20,16 +19,12 @@ from moorage.runtime.images.store import Image, Images
 from moorage.runtime.sandbox.rootfs import spec as rootfs
 
 
-class LocalPrograms:
+class LocalPrograms(StoredReleases):
     def __init__(
         self, db: Database, artifacts: ArtifactStore, releases: Unpacked, images: Images, *, is_sandboxed: bool
     ) -> None:
-        self._db = db
-        self._settings = db.env.settings
-        self._artifacts = artifacts
-        self.releases = releases
+        super().__init__(db, artifacts, releases, is_sandboxed=is_sandboxed)
         self._images = images
-        self._is_sandboxed = is_sandboxed
 
     async def prepare(self, release: Release, env: Mapping[str, str], memory_mb: int) -> Program:
         plan = decode(release.plan, Plan)
@@ -50,28 +45,9 @@ class LocalPrograms:
             raise CannotStart(str(error)) from None
         return _of_image(pulled, image.command, env, image.owner)
 
-    async def fetch(self, org_id: int, digest: str) -> None:
-        await self.releases.ensure(self._artifacts, org_id, digest)
-
-    async def remove_unused(self, digests: Iterable[str]) -> None:
-        await self.releases.remove_unused(self._db, digests)
-
-    async def collect(self) -> None:
-        await self.releases.collect(self._db)
-
     async def _of_folder(self, release: Release, plan: Plan, env: Mapping[str, str], memory_mb: int) -> Program:
-        folder = await self.releases.ensure(self._artifacts, release.org_id, release.digest)
         try:
-            await launch.fetch_runtimes(self._settings, plan, is_sandboxed=self._is_sandboxed)
-            started = await asyncio.to_thread(
-                launch.launch,
-                self._settings,
-                plan,
-                env,
-                is_sandboxed=self._is_sandboxed,
-                release=folder,
-                memory_mb=memory_mb,
-            )
+            folder, started = await self._launch(release, plan, env, memory_mb)
         except BuildFailed as error:
             raise CannotStart(str(error)) from None
         files = LocalFiles(release=str(folder), base=plan.base, workdir=plan.workdir, binds=started.binds)
