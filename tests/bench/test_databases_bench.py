@@ -16,7 +16,9 @@ def test_every_bar_of_databases_is_measured_and_nothing_runs_on(tmp_path: Path) 
     barred = [figure.name for figure in measured if figure.bar is not None]
     assert barred == [
         "databases: create PostgreSQL, first answer, median",
+        "databases: create PostgreSQL, first answer, p95",
         "databases: create MariaDB, first answer, median",
+        "databases: create MariaDB, first answer, p95",
         "databases: pgbench, transactions a second, median",
         "databases: statements counted, off by",
         "databases: 2 of PostgreSQL idle, memory of each, largest",
