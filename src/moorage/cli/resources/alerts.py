@@ -145,7 +145,7 @@ def update(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of an alert; those that are not given stay.
+    """Change settings of an alert; settings without an option keep their values.
 
     Examples: `moorage alerts update 4 --threshold 3000`, `moorage alerts update 4 --disable`.
     """

@@ -186,7 +186,7 @@ def update(
     env: EnvOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a cronjob; those that are not given stay.
+    """Change settings of a cronjob; settings without an option keep their values.
 
     --env and --build-arg add to the stored values.
 

@@ -163,7 +163,7 @@ def update(
     public: PublicOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a monitor; those that are not given stay.
+    """Change settings of a monitor; settings without an option keep their values.
 
     Examples: `moorage monitors update Shop --interval 60 --status 2xx --status 301`.
     """

@@ -51,7 +51,7 @@ def forget(tx: Tx, key: str) -> None:
 
 
 async def wait_until_served(db: Database, within_s: float) -> list[str]:
-    """Wait until all live gateways serve the current generation; return those that do not after `within_s`."""
+    """Wait until all live gateways serve the current generation; return the late gateways after `within_s`."""
     if db.dialect != "postgresql":
         return []
     generation = await db.read(current)

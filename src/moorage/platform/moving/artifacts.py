@@ -80,7 +80,7 @@ def copy(settings: Settings, artifacts: Sequence[Stored], report: Report) -> Cop
 
 
 def _check_prefix(bucket: Objects, known: set[str], url: str) -> None:
-    """Raise CannotMove if the prefix has artifacts of another store: a platform deletes those that it does not know."""
+    """Raise CannotMove if the prefix has artifacts of another store: a platform deletes unknown artifacts."""
     for keys in bucket.older_than(END_OF_TIME_MS):
         if foreign := next((key for key in keys if key not in known), None):
             raise CannotMove(f"{url} holds artifacts that this store does not know, such as {foreign}: choose a prefix")

@@ -170,7 +170,7 @@ def _place(table: SourceTable, row: values.Row) -> str:
 def _different(
     postgres: Target, expected: Mapping[str, Summary], tables: list[SourceTable], report: Report
 ) -> list[str]:
-    """Return the tables whose rows in PostgreSQL are not those that were read."""
+    """Return the tables whose rows in PostgreSQL differ from the rows of the source."""
     total = sum(table.rows for table in tables)
     report(f"comparing {total} rows")
     progress = Progress(report, "comparing", total, "rows", 1)

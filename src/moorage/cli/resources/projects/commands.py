@@ -189,7 +189,7 @@ def update_project(
     wait: following.WaitOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a project; those that are not given stay. --build-arg adds to the stored ones.
+    """Change settings of a project; settings without an option keep their values. --build-arg adds arguments.
 
     A change of compute deploys an app again. Other changes take effect with the next deployment.
 

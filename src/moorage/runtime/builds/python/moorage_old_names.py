@@ -42,7 +42,7 @@ def formatargspec(
 
 
 def define() -> None:
-    """Define the missing names; those that this Python has stay as they are."""
+    """Define the missing names; existing names keep their values."""
     for name in collections.abc.__all__:
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))

@@ -50,7 +50,7 @@ class KubernetesReplicas:
         self._is_watching = False
         self._watch_lock = asyncio.Lock()
 
-    # What runs.
+    # States of workloads.
 
     def states(self) -> Mapping[str, ReplicaState]:
         return {key: state for key in self._hidden if (state := self._state(key)) is not None}
