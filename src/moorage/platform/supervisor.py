@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moorage.platform import terminal
+from moorage.platform import program_pages, terminal
 from moorage.platform.terminal import Startup
 
 STOP_TIMEOUT_S = 9.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0  # A child that ran this long restarts with the shortest back-off.
+DROP_PAGES_AFTER_S = 5.0  # A child that is not Moorage's own code has started by then.
 PR_SET_PDEATHSIG = 1
 PROCESSES_FILE = "processes.json"  # read by `accounts/operator/machine.py`
 
@@ -46,6 +47,7 @@ class Child:
     failures: int = 0
     restarts: int = 0
     start_at: float = 0.0
+    drop_pages_at: float | None = None
 
     def start(self) -> None:
         """Start the process; the kernel kills it when the supervisor dies."""
@@ -70,6 +72,7 @@ class Child:
         os.close(writing)
         self.pipe, self.output = reading, b""
         self.started_at = time.monotonic()
+        self.drop_pages_at = None if self.says_ready else self.started_at + DROP_PAGES_AFTER_S
         self.is_ready = False
 
     def read_output(self) -> None:
@@ -89,6 +92,14 @@ class Child:
         if self.probe is not None and not self.is_ready and self.exit_code() is None:
             with contextlib.suppress(OSError), socket.create_connection(self.probe, timeout=0.2):
                 self.is_ready = True
+
+    def drop_pages(self) -> None:
+        """Free the memory of program code that only the start has used, once it is time."""
+        if self.drop_pages_at is None or time.monotonic() < self.drop_pages_at or self.process is None:
+            return
+        self.drop_pages_at = None
+        if program_pages.drop(self.process.pid) and self.probe is not None:
+            program_pages.request_once(self.probe)
 
     def exit_code(self) -> int | None:
         return self.process.poll() if self.process is not None else None
@@ -159,6 +170,7 @@ class Supervisor:
     def _wait(self) -> None:
         pipes = [child.pipe for child in self.children if child.pipe is not None]
         timers = [child.start_at - time.monotonic() for child in self.children if child.process is None]
+        timers += [child.drop_pages_at - time.monotonic() for child in self.children if child.drop_pages_at is not None]
         if not self.announced:
             timers.append(0.02)
         timeout = max(min(timers), 0) if timers else None
@@ -182,6 +194,7 @@ class Supervisor:
                 child.start()
                 child.restarts += 1
                 self._write_processes()
+            child.drop_pages()
         return 0 if self.announced else self._check_start()
 
     def _check_start(self) -> int:
@@ -206,7 +219,7 @@ class Supervisor:
             child.failures = 0
         delay = BACK_OFF_S[min(child.failures, len(BACK_OFF_S) - 1)]
         child.failures += 1
-        child.process = None
+        child.process = child.drop_pages_at = None
         child.start_at = time.monotonic() + delay
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         terminal.print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
