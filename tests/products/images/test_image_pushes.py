@@ -260,6 +260,16 @@ def test_a_bad_manifest_is_refused(harbor: Harbor, change: dict[str, Any], code:
     assert harbor.project("bad") is None
 
 
+def test_a_manifest_that_a_browser_would_show_as_a_page_is_refused(harbor: Harbor) -> None:
+    for body in parts():
+        harbor.push_blob("page", body)
+    manifest = json.dumps({key: value for key, value in image().items() if key != "mediaType"}).encode()
+
+    answer = harbor.call("PUT", f"page/manifests/{digest_of(manifest)}", manifest, Content_Type="text/html")
+
+    assert (answer.status, answer.code) == (400, "MANIFEST_INVALID")
+
+
 def test_documents_that_are_no_manifest_are_refused(harbor: Harbor) -> None:
     harbor.begin("odd")
     for body in (b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"manifests": 7}', b"\xff"):

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.products.images.failures import Refused
-from moorage.runtime.images.manifests import MAX_LAYERS
+from moorage.runtime.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, MAX_LAYERS, OCI_INDEX, OCI_MANIFEST
 from moorage.runtime.images.references import is_digest
 
 MAX_ENTRIES = 256
+# The stored type is the Content-Type of later answers, so a push must not choose one that browsers show as a page.
+MEDIA_TYPES = frozenset({OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def parse(body: bytes, content_type: str) -> Document:
     media_type = content_type.partition(";")[0].strip()
     if document.get("mediaType", media_type) != media_type or not media_type:
         raise invalid("the Content-Type is not the mediaType of the manifest")
+    if media_type not in MEDIA_TYPES:
+        raise invalid(f"manifests of the type {media_type!r} are not supported")
     if "manifests" in document:
         return Document(media_type, {}, _sizes(document["manifests"], MAX_ENTRIES))
     if "config" not in document or "layers" not in document:
