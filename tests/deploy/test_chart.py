@@ -30,7 +30,7 @@ ALL: dict[str, Any] = {
     "env": {"MOORAGE_SIGNUP": 'closed "for now"'},
 }
 PLATFORM = {"TARGETPLATFORM": "linux/amd64", "BUILDPLATFORM": "linux/amd64", "TARGETARCH": "amd64"}
-LEAST: dict[str, Any] = {"networkPolicy": False, "metrics": False}
+LEAST: dict[str, Any] = {"networkPolicy": False, "metrics": False, "gateway": {"replicas": 0}}
 CASES = {"default": {}, "all": ALL, "least": LEAST}
 
 
@@ -100,7 +100,7 @@ def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(ev
     }
 
     own = {name for name, found in labels.items() if names.PART in found}
-    assert own == {"harbor", "harbor-serve", "harbor-work"}
+    assert own == {"harbor", "harbor-serve", "harbor-work", "harbor-gateway"}
     assert labels.keys() - own == {"harbor-postgres", "harbor-s3"}
 
 
@@ -121,6 +121,19 @@ def test_services_select_pods(everything: list[dict[str, Any]]) -> None:
         "harbor-postgres": 1,
         "harbor-s3": 1,
     }
+
+
+def test_the_service_of_the_gateway_selects_gateways_or_else_the_platform(renderer: Renderer) -> None:
+    parts = {}
+    for case, changes in (("several", {}), ("none", LEAST)):
+        items = renderer.render(changes)
+        selector = find(items, "Service", "harbor-gateway")["spec"]["selector"]
+        parts[case] = selector["app.kubernetes.io/component"]
+        api = find(items, "Service", "harbor-api")["spec"]["selector"].items()
+        pods = [item["spec"]["template"]["metadata"]["labels"] for item in items if "template" in item.get("spec", {})]
+        assert [pod["moorage.dev/part"] for pod in pods if api <= pod.items()] == ["platform"]
+
+    assert parts == {"several": "gateway", "none": "platform"}
 
 
 def test_each_pod_requests_resources_and_the_platform_runs_once(everything: list[dict[str, Any]]) -> None:

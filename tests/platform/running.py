@@ -103,9 +103,11 @@ def free_ports() -> dict[str, int]:
     return {name: free_port() for name in ("api", "gateway", "edge", "metrics")}
 
 
-def command(data: Path, ports: dict[str, int], *extra: str, program: list[str] | None = None) -> list[str]:
+def command(
+    data: Path, ports: dict[str, int], *extra: str, program: list[str] | None = None, part: str = "up"
+) -> list[str]:
     flags = [argument for name, port in ports.items() for argument in (f"--{name}-port", str(port))]
-    return [*(program or [sys.executable, "-m", "moorage.cli.main"]), "up", "--data", str(data), *flags, *extra]
+    return [*(program or [sys.executable, "-m", "moorage.cli.main"]), part, "--data", str(data), *flags, *extra]
 
 
 def clean_environment() -> dict[str, str]:
@@ -119,11 +121,12 @@ def running(
     ports: dict[str, int] | None = None,
     program: list[str] | None = None,
     env: dict[str, str] | None = None,
+    part: str = "up",
 ) -> Iterator[Running]:
-    """Start the platform, wait until it says `ready:`, and end it whatever happens."""
+    """Start the platform or a part of it, wait until it says `ready:`, and end it whatever happens."""
     ports = ports or free_ports()
     process = subprocess.Popen(
-        command(data, ports, *extra, program=program),
+        command(data, ports, *extra, program=program, part=part),
         env={**clean_environment(), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=(data.parent / f"{data.name}.log").open("a"),

@@ -303,3 +303,11 @@ def test_root_is_refused_on_the_folder_of_another_user_and_leaves_nothing_there(
     for each in ended:
         check_one_message(each, data, f"belongs to the user {STRANGER}", f"chown root {data}")
     assert not (data / "uploads").exists()
+
+
+def test_a_gateway_on_its_own_is_refused_where_apps_are_not_pods(tmp_path: Path) -> None:
+    ended = moorage("gateway", "--data", str(tmp_path / "data"))
+
+    check_one_message(
+        ended, "MOORAGE_ENGINE: a gateway on its own routes to pods", "`moorage up` runs a gateway on each"
+    )

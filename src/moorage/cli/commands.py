@@ -80,6 +80,11 @@ OPERATED = (
         "operate.up",
         "Start an edge with its function workers (several may run on one PostgreSQL, each on its own machine).",
     ),
+    (
+        "gateway",
+        "operate.up",
+        "Start a public gateway for apps that run as pods (several may run on one PostgreSQL).",
+    ),
     ("version", "operate.version", "Print the version."),
 )
 ENTRIES = tuple(

@@ -32,6 +32,11 @@ class ClusterSettings(Validated):
         description="Image in which built repositories run that have no Dockerfile, and the probe of network "
         "policies: the image of this platform, because it has the same system libraries and language runtimes.",
     )
+    edge_address: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$",
+        description="`host:port` of the edge, for `moorage gateway`. Without it, functions have no route there.",
+    )
     registry_url: str = Field(
         "",
         description="`https://host/path` of the registry that the nodes pull from, and that the platform pushes to.",

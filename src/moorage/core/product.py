@@ -23,7 +23,7 @@ class Duties:
     """The work of one control process; several processes may share a store."""
 
     works: bool = True  # runs jobs, ticks and reconcilers
-    has_gateway: bool = True  # the public gateway runs on this machine, and this process configures it
+    has_gateway: bool = True  # a public gateway runs on this machine, and this process configures it
     has_edge: bool = True  # the edge of this machine belongs to this process
     runs_apps: bool = False  # keeps the apps and database servers of this machine running
 

@@ -262,8 +262,11 @@ def _function_proxy(settings: Settings) -> dict[str, Any]:
     """Return the proxy to the edge, with the client's address in a header.
 
     The edge limits the memory per address. It trusts the header on this socket only, which no other user can open; a
-    header of that name from the client is replaced.
+    header of that name from the client is replaced. An edge of another pod is reached over TCP instead, and learns the
+    client's address from the usual header if it trusts this proxy.
     """
+    if settings.edge_address:
+        return _proxy_to(settings.edge_address)
     proxy = _proxy_to(f"unix/{literal(settings.folder('run') / FUNCTION_SOCKET)}")
     proxy["headers"]["request"]["set"][CLIENT_HEADER] = ["{http.vars.client_ip}"]
     return proxy

@@ -6,6 +6,7 @@ A change of a host's routes requests a pass and waits for it; concurrent request
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,8 +87,14 @@ class GatewayReconciler:
     async def beat(self) -> None:
         """Record the generation that the gateway serves, as a heartbeat. A Caddy that does not run has none."""
         if self._served is not None and self._routes.is_loaded and self._db.dialect == "postgresql":
-            key, generation = key_of(self._db.env.machine.id), self._served
+            key, generation = own_key(self._db), self._served
             await self._db.write(lambda tx: gateways.serve(tx, key, generation))
+
+    async def leave(self) -> None:
+        """Delete the row of this gateway, so that no deployment waits for it."""
+        if self._served is not None and self._db.dialect == "postgresql":
+            self._served = None
+            await self._db.write(lambda tx: gateways.forget(tx, own_key(self._db)))
 
     async def ready(self, within_s: float) -> None:
         """Sync the routes; wait up to `within_s` for a gateway that is still starting."""
@@ -121,6 +128,13 @@ class GatewayReconciler:
 
     def _localize(self, route: AppRoute) -> AppRoute:
         return replace(route, addresses=tuple(map(self._local_address, route.addresses)))
+
+
+def own_key(db: Database) -> str:
+    """Return the key of the gateway that this process configures. One that runs on its own has no machine."""
+    if machine_id := db.env.machine.id:
+        return key_of(machine_id)
+    return f"gateway:{db.env.settings.machine_name or socket.gethostname()}"
 
 
 def key_of(machine_id: int) -> str:

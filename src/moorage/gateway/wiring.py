@@ -107,7 +107,13 @@ class Gateway(Product):
     async def start(self, duties: Duties) -> None:
         self._may_route.set()
         if duties.has_gateway:
+            if self.db.env.settings.uses_postgres:
+                await self.db.write(gateways.forget_stale)
             await self.reconciler.ready(FIRST_SYNC_S)
+
+    async def stop(self) -> None:
+        if self.is_here:
+            await self.reconciler.leave()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
         if not duties.has_gateway:

@@ -1,6 +1,6 @@
 """The control process: API, workers, scheduler, reconcilers, operator's socket.
 
-`moorage up` starts one with all parts; `moorage serve` and `moorage work` start one with some.
+`moorage up` starts one with all parts; `moorage serve`, `moorage work` and `moorage gateway` start one with some.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ RESTARTED = "MOORAGE_RESTARTED"  # set by the supervisor for a restarted child
 
 
 class Control:
-    def __init__(self, settings: Settings, *, serves: bool = True, works: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, *, serves: bool = True, works: bool = True, is_gateway: bool = False
+    ) -> None:
         self.settings = settings
         self.serves = serves
         self.works = works
+        self.is_gateway = is_gateway  # It serves the API to its own Caddy, and as the probe of its readiness.
         self.telemetry = Telemetry.of(settings)
         self.opened = opening.open_store(settings)
         self.db: Database = self.opened.db
@@ -82,17 +85,17 @@ class Control:
     @property
     def has_edge(self) -> bool:
         """Whether an edge was started along with this process; `edge_socket` names one that runs by itself."""
-        return "MOORAGE_READY_FD" in os.environ
+        return "MOORAGE_READY_FD" in os.environ and not self.is_gateway
 
     @property
     def duties(self) -> Duties:
         """Return the work of this process. An agent that runs functions alone has no public gateway."""
-        has_gateway = self.has_edge and self.serves
+        is_platform = self.has_edge and self.serves
         return Duties(
             works=self.works,
-            has_gateway=has_gateway,
+            has_gateway=is_platform or self.is_gateway,
             has_edge=self.has_edge,
-            runs_apps=has_gateway and self.works,  # beside the gateway that routes to them
+            runs_apps=is_platform and self.works,  # beside the gateway that routes to them
         )
 
     async def run(self) -> None:
@@ -121,7 +124,7 @@ class Control:
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
         self._part(leftovers.run(self.db.env, self.telemetry))
         products, duties = self.app.products, self.duties
-        if self.serves:
+        if self.serves and not self.is_gateway:
             # Requests read and write rows; jobs and reconcilers, which need the adopted processes, start after them.
             products.gateway.hold_routes()
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
@@ -145,6 +148,9 @@ class Control:
             self._serve_metrics(metrics.application(self.telemetry.metrics, self.ready))
         for product in products:
             await product.ready(duties)
+        if self.is_gateway:
+            # Last: a probe of this port finds a gateway that has its routes.
+            self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
 
@@ -183,19 +189,20 @@ class Control:
 
     async def _announce(self) -> None:
         """Report ready to the supervisor, with a demo token or the one-time owner link."""
-        lines = []
-        if not self.settings.is_production and self.serves:
-            await demo_token.ensure(self.db)
-            lines.append(f"token_file {demo_token_path(self.settings)}")
-        elif self.serves and RESTARTED not in os.environ:
-            # A new link replaces the previous one, so only a start that can show it creates one.
-            setup = await self.db.write(logins.offer_setup)
-            lines += [f"setup {setup}"] if setup else []
+        lines = await self._offer_login() if self.serves and not self.is_gateway else []
         if fd := os.environ.get("MOORAGE_READY_FD"):
             with os.fdopen(int(fd), "w") as ready:
                 ready.write("\n".join([*lines, "ready"]) + "\n")
         elif lines and self.settings.is_production:
             print(f"owner: {self.settings.api_url}/setup#{lines[0].removeprefix('setup ')}", flush=True)
+
+    async def _offer_login(self) -> list[str]:
+        if not self.settings.is_production:
+            await demo_token.ensure(self.db)
+            return [f"token_file {demo_token_path(self.settings)}"]
+        # A new link replaces the previous one, so only a start that can show it creates one.
+        setup = await self.db.write(logins.offer_setup) if RESTARTED not in os.environ else None
+        return [f"setup {setup}"] if setup else []
 
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Return when the process should stop, or when a part of the process ended."""
@@ -240,7 +247,7 @@ class Control:
         return None
 
 
-def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
+def run(settings: Settings, *, serves: bool = True, works: bool = True, is_gateway: bool = False) -> None:
     import uvloop
 
     raise_open_files_limit()
@@ -253,20 +260,25 @@ def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
         shows_requests=settings.log_requests,
     )
     try:
-        uvloop.run(_main(settings, serves=serves, works=works))
+        uvloop.run(_main(settings, serves=serves, works=works, is_gateway=is_gateway))
     except KeyboardInterrupt:
         return
 
 
-async def _main(settings: Settings, *, serves: bool, works: bool) -> None:
-    await Control(settings, serves=serves, works=works).run()
+async def _main(settings: Settings, *, serves: bool, works: bool, is_gateway: bool) -> None:
+    await Control(settings, serves=serves, works=works, is_gateway=is_gateway).run()
 
 
 def main() -> None:
-    """Run the control process of `moorage up`, or the agent of `moorage edge`."""
-    is_whole = "agent" not in sys.argv[1:]
+    """Run the control process of `moorage up`, or the agent of `moorage edge` or `moorage gateway`."""
+    is_edge, is_gateway = "agent" in sys.argv[1:], "gateway" in sys.argv[1:]
     try:
-        run(settings_module.load(), serves=is_whole, works=is_whole)
+        run(
+            settings_module.load(),
+            serves=not is_edge,
+            works=not (is_edge or is_gateway),
+            is_gateway=is_gateway,
+        )
     except (CannotStart, OSError) as error:
         print(f"moorage: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Start of the control process: `python -m moorage.platform.control_start [agent] [--wait FD]`.
+"""Start of the control process: `python -m moorage.platform.control_start [agent|gateway] [--wait FD]`.
 
 With `--wait`, it imports its modules while `moorage up` still reads the settings, and gets its environment from the
 descriptor. It exits if the descriptor is closed without one.

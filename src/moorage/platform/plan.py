@@ -14,7 +14,7 @@ from moorage.platform.doctor import function_origins
 from moorage.platform.doctor import functions as sandbox_checks
 from moorage.platform.doctor.findings import State
 from moorage.runtime.sandbox import capabilities
-from moorage.settings import BadSettings, Sandbox, Settings, as_environment
+from moorage.settings import BadSettings, Engine, Sandbox, Settings, as_environment
 
 RUNTIME_SETTINGS = frozenset(
     ["PATH", "HOME", "LANG", "VIRTUAL_ENV", "PYTHONPATH"]
@@ -53,13 +53,7 @@ def make(settings: Settings) -> dict[str, Any]:
             _python("control", "moorage.platform.control_start", env),
             _python("invoker", "moorage.runtime.workers.main", lean(env)),
             _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
-            {
-                "name": "gateway",
-                "argv": caddy.command(settings),
-                "env": caddy.environment(settings),
-                "says_ready": False,
-                "probe": [reachable(settings.host), settings.gateway_port],
-            },
+            _caddy(settings),
         ],
     }
 
@@ -79,8 +73,24 @@ def make_edge(settings: Settings) -> dict[str, Any]:
         _python("invoker", "moorage.runtime.workers.main", lean(env)),
         _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
     ]
-    about = {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "data": str(settings.data)}
+    about = {"part": "edge", "api_url": settings.functions_url, "metrics_port": 0, "data": str(settings.data)}
     return about | {"warnings": [], "children": children}
+
+
+def make_gateway(settings: Settings) -> dict[str, Any]:
+    """Return the plan of a gateway on its own; raises BadSettings."""
+    if settings.engine is not Engine.KUBERNETES or not settings.uses_postgres:
+        raise BadSettings(
+            "MOORAGE_ENGINE: a gateway on its own routes to pods, so it needs kubernetes and MOORAGE_DATABASE_URL. "
+            "On machines, `moorage up` runs a gateway on each"
+        )
+    folders.make(settings)
+    check_ports(settings, ("api_port", "gateway_port"))
+    agent = _python("control", "moorage.platform.control_start", as_environment(with_metrics_port(settings)))
+    agent["argv"].append("gateway")
+    url = f"http://{reachable(settings.host)}:{settings.gateway_port}"
+    about = {"part": "gateway", "api_url": url, "metrics_port": 0, "data": str(settings.data)}
+    return about | {"warnings": [], "children": [agent, _caddy(settings)]}
 
 
 def lean(env: dict[str, str]) -> dict[str, str]:
@@ -177,6 +187,16 @@ def _is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _caddy(settings: Settings) -> dict[str, Any]:
+    return {
+        "name": "gateway",
+        "argv": caddy.command(settings),
+        "env": caddy.environment(settings),
+        "says_ready": False,
+        "probe": [reachable(settings.host), settings.gateway_port],
+    }
 
 
 def _python(name: str, module: str, env: dict[str, str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def print_ready(plan: dict[str, Any], facts: dict[str, str]) -> None:
     url = plan["api_url"]
     for warning in plan["warnings"]:
         print_message(f"warning: {warning}")
-    if not plan.get("is_edge"):
+    if "part" not in plan:
         print(f"open:  {url}/")
         print(f"docs:  {url}/docs")
         if "setup" in facts:
@@ -59,8 +59,8 @@ def print_failure(plan: dict[str, Any], problem: str, *, started_at: float) -> N
 
 def print_stopping(plan: dict[str, Any]) -> None:
     """Print which processes Ctrl-C stops, and which keep running."""
-    if plan.get("is_edge"):
-        print_message("stopping the edge and its functions")
+    if part := plan.get("part"):
+        print_message("stopping the edge and its functions" if part == "edge" else "stopping the gateway")
         return
     run = Path(plan["data"]) / "run"
     kept = [

@@ -104,14 +104,14 @@ def permissions() -> set[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def started_harbor(folder: Path) -> Iterator[Harbor]:
+def started_harbor(folder: Path, **settings: str) -> Iterator[Harbor]:
     cluster = LabCluster()
     cluster.kubelet.pull = pulling(folder / "node")
     cluster.allowed = permissions()
     cluster.controllers.memory_mb = 2**20
     try:
         with serving_python() as registry:
-            with started_apps(folder / "data", env=settings_of(cluster, registry)) as apps:
+            with started_apps(folder / "data", None, settings_of(cluster, registry), **settings) as apps:
                 apps.call("PATCH", f"/v1/orgs/{apps.org}", {"createOnPush": False})
                 yield Harbor(apps, cluster, registry, folder)
     finally:

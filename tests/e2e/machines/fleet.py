@@ -19,7 +19,7 @@ import psycopg
 from tests.core.artifacts.s3_server import S3Server, running_s3
 from tests.e2e.apps_life_support import Apps, Shim, end_shims, shims_of, started_apps
 from tests.e2e.functions_support import wait_until
-from tests.e2e.projects_support import is_alive
+from tests.e2e.projects_support import Sites, is_alive
 from tests.platform.running import clean_environment
 from tests.postgres_server import PostgresServer, running_postgres
 
@@ -144,7 +144,7 @@ def runs(apps: Apps, name: str) -> list[dict[str, Any]]:
 class Visitor:
     """Requests an app through one machine's gateway, again and again, in a thread of its own."""
 
-    def __init__(self, apps: Apps, name: str, pause_s: float = 0.05) -> None:
+    def __init__(self, apps: Sites, name: str, pause_s: float = 0.05) -> None:
         self.count = 0
         self.failures: list[str] = []
         self._apps, self._name, self._pause_s = apps, name, pause_s

@@ -9,7 +9,7 @@
 
 {{- /* Labels of pods of the platform itself: network policies let pods with moorage.dev/part connect to apps. */ -}}
 {{- define "moorage.podLabels" -}}
-{"app.kubernetes.io/name": "moorage", "app.kubernetes.io/instance": {{ .root.Release.Name | quote }}, "app.kubernetes.io/component": {{ .part | quote }}, "moorage.dev/part": {{ .part | quote }}{{ if ne .part "work" }}, "moorage.dev/api": "true"{{ end }}}
+{"app.kubernetes.io/name": "moorage", "app.kubernetes.io/instance": {{ .root.Release.Name | quote }}, "app.kubernetes.io/component": {{ .part | quote }}, "moorage.dev/part": {{ .part | quote }}{{ if or (eq .part "platform") (eq .part "serve") }}, "moorage.dev/api": "true"{{ end }}}
 {{- end -}}
 
 {{- define "moorage.image" -}}

@@ -1,4 +1,4 @@
-"""`moorage up`, and its single processes: `serve`, `work`, `edge`."""
+"""`moorage up`, and its single processes: `serve`, `work`, `edge`, `gateway`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ def _edge(settings: Settings) -> None:
     plan.execute(plan.make_edge(settings))
 
 
+def _gateway(settings: Settings) -> None:
+    """Start a public gateway for apps that run as pods (several may run on one PostgreSQL)."""
+    from moorage.platform import plan
+
+    plan.execute(plan.make_gateway(settings))
+
+
 def with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
     """Give a command a flag for every setting; a flag overrides its variable."""
 
@@ -87,5 +94,5 @@ def default_text(field: FieldInfo) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-for _run in (_up, _serve, _work, _edge):
+for _run in (_up, _serve, _work, _edge, _gateway):
     app.command(_run.__name__.removeprefix("_"), help=_run.__doc__)(with_settings(_run))

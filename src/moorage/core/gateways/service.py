@@ -14,8 +14,10 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.gateways import tables
+from moorage.core.kit.clock import DAY_MS
 
 LEASE_MS = 20_000  # A gateway without a heartbeat for this long is not waited for.
+STALE_MS = DAY_MS
 POLL_INTERVAL_S = 0.25
 _WHY = "a gateway serves all organizations"
 
@@ -48,6 +50,12 @@ def lagging(tx: Tx, generation: int) -> list[str]:
 @across_organizations(_WHY)
 def forget(tx: Tx, key: str) -> None:
     tx.run(tables.FORGET, key=key)
+
+
+@across_organizations(_WHY)
+def forget_stale(tx: Tx) -> None:
+    """Delete the rows of gateways that ended without deleting their own."""
+    tx.run(tables.FORGET_STALE, stale_ms=STALE_MS, now=tx.now)
 
 
 async def wait_until_served(db: Database, within_s: float) -> list[str]:

@@ -42,8 +42,13 @@ def _lagging(dialect: str) -> ClauseElement:
     return select(_g.key).where((_g.generation < arg("generation")) & is_live).order_by(_g.id)
 
 
+def _forget_stale(dialect: str) -> ClauseElement:
+    return delete(gateway).where(server_clock(dialect) - _g.heartbeat_at >= arg("stale_ms"))
+
+
 ADVANCE = Command(_advance)
 CURRENT: Query[int] = Query(select(_r.value), scalar)
 SERVE = Command(_serve)
 LAGGING: Query[str] = Query(_lagging, scalar)
+FORGET_STALE = Command(_forget_stale)
 FORGET = Command(delete(gateway).where(_g.key == arg("key")))

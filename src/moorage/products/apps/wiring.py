@@ -132,6 +132,7 @@ class Apps(Product):
         # Running replicas are found before any route is made: after a reboot none runs, and stored ports are stale.
         if duties.runs_apps:
             await self.reconciler.adopt()
+        if duties.has_gateway:
             await self.waker.start()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:

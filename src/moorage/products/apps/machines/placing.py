@@ -41,8 +41,8 @@ class Fleet:
         return sorted(row.name for row in self._rows.values() if row.id != self.mine and not row.is_gone)
 
     def is_usable(self, row: Replica) -> bool:
-        """Return whether the machine of a replica answers."""
-        if row.machine_id == self.mine:
+        """Return whether the machine of a replica answers. A pod runs on while its control process is away."""
+        if row.machine_id == self.mine or row.host:
             return True
         machine = self._rows.get(row.machine_id)
         return machine is not None and not machine.is_gone
