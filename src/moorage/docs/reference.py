@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import sqlite3
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine
-
 from moorage import app as application
 from moorage.cli.manifest import schema
-from moorage.core.db.schema import metadata
 from moorage.core.db.sqlite import SqliteDatabase
 from moorage.core.env import Env
 from moorage.core.kit.clock import SystemClock
@@ -46,13 +45,12 @@ def write(folder: Path) -> list[Path]:
     return written
 
 
+@functools.cache
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document of the application, built on a temporary store."""
+    """Return the OpenAPI document of the application, built on an empty store. Callers do not change it."""
     with tempfile.TemporaryDirectory(prefix="moorage-docs-") as folder:
         path = Path(folder) / "moorage.db"
-        engine = create_engine(f"sqlite:///{path}")
-        metadata.create_all(engine)
-        engine.dispose()
+        sqlite3.connect(path).close()  # The routes are described without any of its tables.
         # Constructed, not loaded: environment variables of this machine must not appear in the documentation.
         settings = Settings.model_construct(data=Path(folder))
         db = SqliteDatabase(path, Env.make(settings, SystemClock(), KeyRing((bytes(range(32)),)), bytes(range(32))))
