@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.types import TextContent, Tool
 from tests.cli.live import Shell
+
+if TYPE_CHECKING:  # Its import takes a second, which each process of the tests would spend.
+    from mcp import Client
+    from mcp.types import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,15 @@ class Assistant:
     def _call(self, tool: str, arguments: dict[str, Any]) -> tuple[bool, str]:
         result = self.portal.call(self.client.call_tool, tool, arguments)
         (content,) = result.content
-        assert isinstance(content, TextContent)
+        assert content.type == "text"
         return bool(result.is_error), content.text
 
 
 @contextmanager
 def assistant(shell: Shell, *words: str, cwd: Path | None = None, **env: str) -> Iterator[Assistant]:
     """Start the server as an assistant does; its client runs in a thread."""
+    from mcp import Client, StdioServerParameters, stdio_client
+
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "moorage.cli.main", "mcp", *words],
