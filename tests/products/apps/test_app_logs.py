@@ -226,6 +226,55 @@ async def test_a_follower_can_wait_for_a_project_that_has_printed_nothing_yet(ap
     assert line.message == "hello"
 
 
+async def test_a_follower_of_an_idle_log_reads_nothing_until_a_line_is_written(
+    apps: Apps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps.print("one")
+    reads, news = [], LogFolder.news
+
+    def counted(folder: LogFolder, cursor: reader.Cursor) -> list[LogLine]:
+        reads.append(cursor)
+        return news(folder, cursor)
+
+    monkeypatch.setattr(LogFolder, "news", counted)
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=1)) as lines:  # type: ignore[type-var]
+        await gather(lines, 1)
+        coming = asyncio.ensure_future(gather(lines, 1))
+        await asyncio.sleep(1)
+        while_idle = len(reads)
+        apps.print("two", "r2")
+        (line,) = await coming
+
+    assert (while_idle, line.message) == (2, "two")  # once, and once more after the watch began
+
+
+async def test_followers_of_one_log_all_get_a_line_after_one_of_them_has_left(apps: Apps) -> None:
+    apps.print("one")
+    followers = [following.follow(apps.logs, apps.log, None, tail=0) for _ in range(3)]
+    waiting = [asyncio.ensure_future(gather(lines, 1)) for lines in followers]
+    await asyncio.sleep(0.2)
+    waiting[0].cancel()
+    await asyncio.wait({waiting[0]})
+
+    apps.print("two")
+    got = [await each for each in waiting[1:]]
+
+    for lines in followers:
+        await lines.aclose()  # type: ignore[attr-defined]
+    assert [[line.message for line in each] for each in got] == [["two"], ["two"]]
+
+
+async def test_a_follower_without_a_watch_of_the_kernel_polls(apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps.logs, "next_change", lambda _: None)
+    async with aclosing(following.follow(apps.logs, apps.log, None, tail=0)) as lines:  # type: ignore[type-var]
+        coming = asyncio.ensure_future(gather(lines, 1))
+        await asyncio.sleep(0.1)
+        apps.print("one")
+        (line,) = await coming
+
+    assert line.message == "one"
+
+
 async def test_half_a_line_is_not_followed_before_it_is_whole(apps: Apps) -> None:
     apps.print("one")
     (path,) = apps.folder.iterdir()

@@ -211,6 +211,9 @@ class MemoryReader:
         self.position += len(found)
         return found
 
+    async def wait(self, timeout_s: float) -> None:
+        await asyncio.sleep(min(timeout_s, 0.01))
+
 
 @dataclass
 class MemoryWriter:

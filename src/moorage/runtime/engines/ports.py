@@ -169,6 +169,10 @@ class LogReader(Protocol):
         """Return the next lines, ordered by time, and advance; none if there are none yet."""
         ...
 
+    async def wait(self, timeout_s: float) -> None:
+        """Return when the log may have news, at the latest after the timeout."""
+        ...
+
 
 class LogWriter(Protocol):
     """Adds messages of the platform to a log; secrets are masked."""

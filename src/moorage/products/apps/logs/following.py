@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 from moorage.runtime.engines.ports import LogLine, Logs
 
-POLL_INTERVAL_S = 0.2
+POLL_INTERVAL_S = 0.2  # of the output of a start, which is read for seconds only
+MAX_WAIT_S = 5.0  # for new lines; a file system without notifications delays lines by so much
 BATCH_PAUSE_S = 0.1  # between two batches of a follower that is behind, to leave CPU to other requests
 
 
@@ -25,4 +26,6 @@ async def follow(logs: Logs, log: str, after: str | None, *, tail: int = 0) -> A
     while True:
         if lines := await reader.news():
             yield lines
-        await asyncio.sleep(BATCH_PAUSE_S if lines else POLL_INTERVAL_S)
+            await asyncio.sleep(BATCH_PAUSE_S)
+        else:
+            await reader.wait(MAX_WAIT_S)
