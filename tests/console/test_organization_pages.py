@@ -6,8 +6,10 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from tests.console.accounts import call, make_site, sign_in_as
+from tests.console.accounts import call, make_site, sign_in_as, sign_in_as_member
 from tests.console.support import Console, Scheme, Visit
+
+from moorage.accounts.identity.roles import Role
 
 pytestmark = pytest.mark.xdist_group("console")
 
@@ -85,6 +87,28 @@ def test_a_person_is_invited_and_the_invitation_revoked(console: Console, visit:
     expect(invitations).to_contain_text("Viewer")
     visit.page.get_by_role("button", name="Revoke the invitation of grace@harbor.example").click()
     expect(visit.page.get_by_text("Nobody is invited at the moment.")).to_be_visible()
+
+
+def test_a_changed_role_opens_and_closes_controls_in_the_tab_of_the_member(console: Console, visit: Visit) -> None:
+    name = make_site(console, "role-change")
+    with console.visit() as other:
+        sign_in_as_member(other, "grace@role-change.example", Role.VIEWER)
+        other.page.clock.install()
+        other.settle(f"/projects/{name}/settings")
+        disable = other.page.get_by_role("button", name="Disable project")
+        expect(disable).to_be_disabled()
+        visit.sign_in()
+        visit.settle("/settings/members")
+        role = visit.page.get_by_role("row").filter(has_text="grace@role-change.example").get_by_role("combobox")
+        role.select_option("member")
+        expect(visit.page.get_by_text("is now member")).to_be_visible()
+        other.page.clock.fast_forward("00:31")
+
+        expect(disable).to_be_enabled()
+        role.select_option("viewer")
+        expect(visit.page.get_by_text("is now viewer")).to_be_visible()
+        disable.click()  # It is still open in the tab, but the server refuses it.
+        expect(disable).to_be_disabled()
 
 
 def test_the_webhook_secret_is_revealed_after_a_question(visit: Visit) -> None:

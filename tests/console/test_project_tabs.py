@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from tests.console.accounts import call, make_site, sign_in_as
 from tests.console.support import Console, Scheme, Visit
 from tests.e2e.projects_support import Sites
+from tests.products.domains.dns_server import Zone
 from tests.products.repositories.support import Checkout
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -43,6 +44,32 @@ def test_a_secret_is_shown_after_a_question_and_hidden_again(console: Console, v
     expect(visit.page.get_by_text(HOSTILE)).to_have_count(0)
     revealed = call(console, "GET", f"/v1/projects/{name}/audit-log")["items"][0]
     assert (revealed["action"], revealed["details"]) == ("project.secret_revealed", {"secret": "API_KEY"})
+
+
+def test_a_domain_is_verified_by_itself_once_its_record_exists(console: Console, visit: Visit, zone: Zone) -> None:
+    name = make_site(console, "domain-site")
+    visit.page.clock.install()
+    visit.sign_in()
+    visit.settle(f"/projects/{name}/domains")
+    visit.page.get_by_label("Domain", exact=True).fill("www.verified-harbor.com")
+    visit.page.get_by_role("button", name="Add domain").click()
+    records = visit.page.get_by_role("table", name="DNS records")
+    expect(records).to_contain_text("_moorage.www.verified-harbor.com")
+    (domain,) = call(console, "GET", f"/v1/projects/{name}/domains")
+    proof = domain["verification"]
+    expect(records).to_contain_text(proof["value"])
+    visit.page.get_by_role("button", name="Check now").click()
+    expect(visit.page.get_by_role("alert").or_(visit.page.locator(".notice"))).to_contain_text("_moorage")
+    zone.put_txt(proof["name"], proof["value"])
+    visit.page.clock.fast_forward("00:11")
+
+    expect(visit.page.get_by_text("Verified", exact=True)).to_be_visible()
+    expect(visit.page.get_by_role("button", name="Check now")).to_have_count(0)
+    visit.page.get_by_role("button", name="Remove domain: www.verified-harbor.com").click()
+    visit.page.get_by_label("Type www.verified-harbor.com to confirm").fill("www.verified-harbor.com")
+    visit.page.get_by_role("dialog").get_by_role("button", name="Remove www.verified-harbor.com").click()
+    expect(visit.page.get_by_text("_moorage.www.verified-harbor.com")).to_have_count(0)
+    assert call(console, "GET", f"/v1/projects/{name}/domains") == []
 
 
 def test_a_whole_dotenv_file_is_pasted(console: Console, visit: Visit) -> None:

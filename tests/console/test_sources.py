@@ -39,6 +39,51 @@ def test_the_plan_of_a_repository_is_shown_before_the_project_exists(
     visit.problems.clear()  # The browser reports the answer 400.
 
 
+def test_a_chosen_commit_is_deployed_and_then_an_earlier_one_again(
+    console: Console, visit: Visit, tmp_path: Path
+) -> None:
+    work, sites = Checkout.init(tmp_path / "chosen"), Sites(console.running, console.running.token())
+    first = work.commit("first", **{"index.html": "<h1>First</h1>"})
+    sites.push(work, "demo/chosen")  # creates the project
+    work.git("checkout", "--quiet", "-b", "aside")
+    aside = work.commit("aside", **{"index.html": "<h1>Aside</h1>"})
+    sites.push(work, "demo/chosen", "aside")
+    visit.sign_in()
+    visit.settle("/projects/chosen")
+    open_dialog(visit)
+    dialog = visit.page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Deploy commit")).to_be_disabled()
+    dialog.get_by_label("Commit", exact=True).fill(aside[:10])
+    dialog.get_by_role("button", name="Deploy commit").click()
+
+    visit.page.wait_for_url("**/projects/chosen/deployments/*")
+    expect(visit.page.get_by_role("log")).to_contain_text("Live at")
+    assert "Aside" in sites.text("chosen")
+    open_dialog(visit)
+    dialog.get_by_role("radio", name=first[:7]).click()
+    expect(dialog.get_by_label("Commit", exact=True)).to_have_value(first)
+    dialog.get_by_role("button", name="Deploy commit").click()
+    expect(visit.page.get_by_role("log")).to_contain_text(first[:7])
+    console.running.wait_until(lambda: "First" in sites.text("chosen"))
+
+
+def open_dialog(visit: Visit) -> None:
+    visit.page.get_by_role("button", name="More", exact=True).click()
+    visit.page.get_by_role("menuitem", name="Deploy a commit").click()
+
+
+def test_an_app_gets_the_tier_that_was_chosen_with_its_image(console: Console, visit: Visit) -> None:
+    visit.sign_in()
+    visit.settle("/projects/new?from=image")
+    visit.page.get_by_label("Name", exact=True).fill("sized-image")
+    visit.page.get_by_label("Image", exact=True).fill("localhost:9/nothing:1")
+    visit.page.get_by_role("radio", name="Mini").click()
+    visit.page.get_by_role("button", name="Create project").click()
+    visit.page.wait_for_url("**/projects/sized-image/deployments/*")
+
+    assert call(console, "GET", "/v1/projects/sized-image")["tier"]["key"] == "mini"
+
+
 def test_credentials_of_a_registry_are_stored_changed_and_never_shown(console: Console, visit: Visit) -> None:
     visit.sign_in()
     visit.settle("/settings/registries")

@@ -11,7 +11,7 @@
 import { useCallback, useRef, useState } from "preact/hooks";
 import { showToast } from "../ui/toast";
 import { ApiError, toApiError } from "./errors";
-import { changed } from "./resource";
+import { changed, refresh } from "./resource";
 
 export interface Action<A extends unknown[], T> {
   run: (...given: A) => Promise<T | undefined>;
@@ -49,6 +49,7 @@ export function useAction<A extends unknown[], T>(
       } catch (failure) {
         const known = toApiError(failure);
         setError(known);
+        if (known.status === 403) refresh("/v1/whoami", "/v1/me"); // The role may have been changed.
         if (!isQuiet) showToast({ kind: "bad", title: known.message, traceId: known.traceId });
         return undefined;
       } finally {

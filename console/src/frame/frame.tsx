@@ -39,7 +39,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       void me.reload();
     } else chooseOrganization(organizations[0]?.organizationId ?? ""); // The person has left it: the first is the usual one.
   }, [organizations, known, me.at]);
-  const who = useResource("/v1/whoami", {}, { pollMs: 120_000, isOn: known !== undefined });
+  const who = useResource("/v1/whoami", {}, { pollMs: 30_000, isOn: known !== undefined });
   useLayoutEffect(() => {
     const told = who.data?.role || known?.role;
     if (told) setRole(toRole(told));

@@ -149,6 +149,14 @@ export const projects = {
   toggled: (name: string, enabled: boolean) => `${name} is ${enabled ? "enabled" : "disabled"}`,
 };
 
+export const deployCommit = {
+  title: "Deploy a commit",
+  submit: "Deploy commit",
+  hint: (repository: string) => `Its id, or at least the first 7 characters, on any branch of ${repository}.`,
+  needsCommit: "Paste or choose a commit first.",
+  earlier: "Deployed before",
+};
+
 export const createProject = {
   title: "Create project",
   source: "Source",
@@ -191,6 +199,7 @@ export const createProject = {
   kindAuto: "Decided by the files, at each deployment",
   kindStatic: "Files, as they are or from a build",
   kindContainer: "A process that serves HTTP",
+  tierOfApp: "Tier, if it is an app",
   branch: "Branch",
   baseDir: "Folder in the repository",
   buildCmd: "Build command",

@@ -1,14 +1,14 @@
 /** Compute of an app: tier, disk, and how it scales by load. */
 
 import { ApiError } from "../../api/errors";
-import { useResource } from "../../api/resource";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
-import { Card, Loaded } from "../../ui/feedback";
-import { Choices, Form, SwitchField, TextField, useForm } from "../../ui/form";
+import { Card } from "../../ui/feedback";
+import { Form, SwitchField, TextField, useForm } from "../../ui/form";
 import { patch } from "./settings";
 import type { Project } from "./state";
 import { tell } from "./tabs/env";
+import { TierChoices } from "./tiers";
 
 interface Values {
   tier: string;
@@ -51,23 +51,12 @@ async function save(project: Project, values: Values): Promise<Project> {
 
 export function Compute({ project }: { project: Project }) {
   const t = text.projectSettings;
-  const tiers = useResource("/v1/tiers", {});
   const form = useForm(valuesOf(project), (values) => save(project, values), { refreshes: ["/v1/projects"], onDone: tell });
   const { enabled, tier } = form.values.value;
   return (
     <Card title={t.compute} foot={t.computeHint}>
       <Form form={form} submit={text.common.save} why={whyNot("member")}>
-        <Loaded of={tiers}>
-          {(items) => (
-            <Choices
-              label={t.tier}
-              value={tier || (items[0]?.key ?? "")}
-              onChange={(key) => form.set("tier", key)}
-              options={items.map((each) => ({ value: each.key, label: each.name, hint: `${t.tierHint(each.cpu, each.memory)}${each.paid ? `, ${t.paid}` : ""}` }))}
-            />
-          )}
-        </Loaded>
-        {form.problem("tier") && <p class="small rule-problem">{form.problem("tier")}</p>}
+        <TierChoices value={tier} onChange={(key) => form.set("tier", key)} problem={form.problem("tier")} />
         <div class="fields">
           <TextField form={form} name="disk" label={t.disk} hint={t.diskHint} type="number" />
         </div>

@@ -15,6 +15,7 @@ import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../
 import { DropSite } from "../home/drop";
 import { RepositoryField } from "../repositories/field";
 import { Detected } from "./detected";
+import { TierChoices } from "./tiers";
 
 export default function CreateProject() {
   const { query, route } = useLocation();
@@ -51,6 +52,7 @@ interface Values {
   buildDir: string;
   startCmd: string;
   healthCheckPath: string;
+  tier: string;
   dockerFilePath: string;
   dockerBuildContextDir: string;
   dockerBuildTarget: string;
@@ -62,16 +64,16 @@ interface Values {
 
 const INITIAL: Values = {
   name: "", repositoryName: "", branch: "main", slug: "auto", language: "auto", baseDir: "", buildCmd: "", buildDir: "",
-  startCmd: "", healthCheckPath: "", dockerFilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
+  startCmd: "", healthCheckPath: "", tier: "", dockerFilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
 };
 const OF_KIND: Record<string, (keyof Values)[]> = {
-  auto: ["buildCmd", "buildDir", "startCmd"],
+  auto: ["buildCmd", "buildDir", "startCmd", "tier"],
   static: ["buildCmd", "buildDir"],
-  container: ["language", "buildCmd", "startCmd", "healthCheckPath"],
-  docker: ["language", "startCmd", "healthCheckPath", "dockerFilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"],
+  container: ["language", "buildCmd", "startCmd", "healthCheckPath", "tier"],
+  docker: ["language", "startCmd", "healthCheckPath", "tier", "dockerFilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"],
 };
 
-const IMAGE = { name: "", publicImage: "", startCmd: "", healthCheckPath: "" };
+const IMAGE = { name: "", publicImage: "", tier: "", startCmd: "", healthCheckPath: "" };
 const LANGUAGES = Object.entries(text.projects.languages).map(([value, label]) => ({ value, label }));
 type Created = Data<"/v1/projects", "post">;
 
@@ -82,9 +84,14 @@ function fieldsOf({ slug, language }: Values): (keyof Values)[] {
 /** The fields of the chosen kind that have a value; the server has defaults for all others. */
 function bodyOf(values: Values): Body<"/v1/projects", "post"> {
   const { name, repositoryName, branch, slug, baseDir, autoDeploy, prPreview, enableAnalytics } = values;
-  const chosen = fieldsOf(values).filter((field) => values[field] !== "").map((field) => [field, field === "dockerBuildArgs" ? fromLines(values[field]) : values[field]]);
+  const chosen = fieldsOf(values).filter((field) => values[field] !== "").map((field) => [field, sent(field, values)]);
   const body = { name, repositoryName, branch, slug, autoDeploy, prPreview, enableAnalytics, ...(baseDir && { baseDir }), ...Object.fromEntries(chosen) };
   return body as Body<"/v1/projects", "post">;
+}
+
+function sent(field: keyof Values, values: Values): unknown {
+  if (field === "tier") return { key: values.tier };
+  return field === "dockerBuildArgs" ? fromLines(values[field]) : values[field];
 }
 
 /** What all forms of this page do after the project exists. */
@@ -129,6 +136,7 @@ function FromRepository() {
           ]}
         />
         {has("language") && <SelectField form={form} name="language" label={t.language} options={LANGUAGES} />}
+        {values.slug === "container" && <TierChoices value={values.tier} onChange={(key) => form.set("tier", key)} />}
         {values.language !== "docker" || values.slug !== "container" ? <Detected {...values} /> : null}
         <SwitchField form={form} name="autoDeploy" label={t.autoDeploy} />
         <details class="fold">
@@ -145,6 +153,7 @@ function FromRepository() {
               {has("dockerBuildTarget") && <TextField form={form} name="dockerBuildTarget" label={t.dockerBuildTarget} hint={t.dockerBuildTargetHint} isCode isOptional />}
             </div>
             {has("dockerBuildArgs") && <TextField form={form} name="dockerBuildArgs" label={t.dockerBuildArgs} hint={t.dockerBuildArgsHint} placeholder="NODE_ENV=production" rows={3} isCode isOptional />}
+            {values.slug === "auto" && <TierChoices value={values.tier} onChange={(key) => form.set("tier", key)} label={t.tierOfApp} />}
             <SwitchField form={form} name="prPreview" label={t.prPreview} />
             <SwitchField form={form} name="enableAnalytics" label={t.analytics} />
           </div>
@@ -157,8 +166,8 @@ function FromRepository() {
 
 function FromImage() {
   const t = text.createProject;
-  const bodyOfImage = ({ name, publicImage, startCmd, healthCheckPath }: typeof IMAGE) =>
-    ({ slug: "container", name, publicImage, ...(startCmd && { startCmd }), ...(healthCheckPath && { healthCheckPath }) }) as Body<"/v1/projects", "post">;
+  const bodyOfImage = ({ name, publicImage, tier, startCmd, healthCheckPath }: typeof IMAGE) =>
+    ({ slug: "container", name, publicImage, ...(tier && { tier: { key: tier } }), ...(startCmd && { startCmd }), ...(healthCheckPath && { healthCheckPath }) }) as Body<"/v1/projects", "post">;
   const form = useForm(IMAGE, (values) => api.post("/v1/projects", { body: bodyOfImage(values) }), useCreated());
   const hint = useNameHint(form.values.value.name);
   return (
@@ -166,6 +175,7 @@ function FromImage() {
       <Form form={form} submit={t.submit} why={whyNot("member")}>
         <TextField form={form} name="name" label={text.common.name} hint={hint} clean={(given) => given.toLowerCase()} isFocused />
         <TextField form={form} name="publicImage" label={t.image} hint={t.imageHint} placeholder="nginx:1.27" isCode clean={(given) => given.trim()} />
+        <TierChoices value={form.values.value.tier} onChange={(key) => form.set("tier", key)} />
         <details class="fold">
           <summary>{text.common.advanced}</summary>
           <div class="fields">

@@ -1,6 +1,6 @@
 /** One project: its head, its tabs, and the tab that is open. Others add their tabs to `TABS`. */
 
-import { Ellipsis, ExternalLink, History, RefreshCw, RotateCw, Rocket, Upload } from "lucide-preact";
+import { Ellipsis, ExternalLink, GitCommitHorizontal, History, RefreshCw, RotateCw, Rocket, Upload } from "lucide-preact";
 import type { AnyComponent } from "preact";
 import { lazy, useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
@@ -19,6 +19,7 @@ import { MenuItem, Popover } from "../../ui/menu";
 import { Status } from "../../ui/status";
 import { Tabs } from "../../ui/tabs";
 import { DropSite } from "../home/drop";
+import { DeployCommit } from "./commit";
 import { projectState, type Project } from "./state";
 
 export interface TabProps {
@@ -81,15 +82,17 @@ function Address({ url }: { url: string }) {
 function Actions({ project }: { project: Project }) {
   const { route } = useLocation();
   const path = { name: project.name };
+  const show = (deploymentUuid: string) => route(`/projects/${project.name}/deployments/${deploymentUuid}`);
   const options = {
     done: text.projects.deployStarted,
     refreshes: ["/v1/projects"],
-    onDone: (started: { deploymentUuid: string }) => route(`/projects/${project.name}/deployments/${started.deploymentUuid}`),
+    onDone: (started: { deploymentUuid: string }) => show(started.deploymentUuid),
   };
   const deploy = useAction((operation: "deploy" | "restart" | "rebuild") => api.post("/v1/projects/{name}/deploy", { path, body: { operation } }), options);
   const redeploy = useAction(() => api.post("/v1/projects/{name}/redeploy", { path }), options);
   const why = whyNot("member");
   const [isUploading, setUploading] = useState(false);
+  const [isChoosing, setChoosing] = useState(false);
   const hasSource = project.repositoryName !== null || project.publicImage !== null;
   return (
     <>
@@ -111,6 +114,7 @@ function Actions({ project }: { project: Project }) {
           <DropSite name={project.name} />
         </Dialog>
       )}
+      {isChoosing && <DeployCommit project={project} onClose={() => setChoosing(false)} onStarted={show} />}
       <Popover
         label={text.common.more}
         trigger={(props) => (
@@ -121,6 +125,11 @@ function Actions({ project }: { project: Project }) {
       >
         {(close) => (
           <>
+            {project.repositoryName !== null && (
+              <MenuItem icon={<GitCommitHorizontal size={15} aria-hidden="true" />} why={why} onClick={() => (close(), setChoosing(true))}>
+                {text.deployCommit.title}
+              </MenuItem>
+            )}
             {hasSource && (
               <MenuItem icon={<RefreshCw size={15} aria-hidden="true" />} why={why} onClick={() => (close(), void redeploy.run())}>
                 {text.projects.redeploy}
