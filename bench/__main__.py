@@ -22,6 +22,7 @@ from bench import (
     cli,
     console,
     console_idle,
+    console_streams,
     create,
     cronjobs,
     databases,
@@ -70,6 +71,7 @@ MEASURED: dict[str, Any] = {
     "cli": cli,
     "console": console,
     "console_idle": console_idle,
+    "console_streams": console_streams,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

@@ -1,4 +1,7 @@
-"""What an open tab of the console costs the server while nothing happens, for pages of every kind."""
+"""CPU time of the server for an open tab of the console while nothing happens, for pages of every kind.
+
+`console_streams` measures the pages with a stream, in longer windows.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,21 @@ from bench.figures import Figure, at_most
 from bench.function_platform import archive, in_parallel
 
 IDLE_BAR = at_most(0.2)
-# Of each kind the page that asks for the most, and all pages that hold a stream open.
+STREAMS = {
+    "logs of an app, a stream": "/projects/app/logs",
+    "invocations of a function, a stream": "/functions/tide/invocations",
+    "activity, a stream": "/activity",
+}
+# Of each kind the page that sends the most requests.
 PAGES = {
     "home": "/",
     "projects": "/projects",
     "a project": "/projects/site-000",
     "metrics of an app": "/projects/app/metrics",
-    "logs of an app, a stream": "/projects/app/logs",
     "a function": "/functions/tide",
-    "invocations of a function, a stream": "/functions/tide/invocations",
     "a cronjob": "/cronjobs/report",
     "metrics of a database": "/databases/orders/metrics",
     "a monitor": "/monitors/1",
-    "activity, a stream": "/activity",
     "the operator": "/operator",
     "machines": "/operator/machines",
 }
@@ -50,10 +55,12 @@ class Sizes:
     settle_s: float
     quiet_s: float  # until the platform has ended what the set-up started
     pages: tuple[str, ...] = tuple(PAGES)
+    windows: int = 1  # of each page
+    has_resources: bool = True  # one of every kind
 
 
 FULL = Sizes(projects=100, idle_s=10, settle_s=2, quiet_s=15)
-TINY = Sizes(projects=1, idle_s=0.5, settle_s=0.1, quiet_s=0.1, pages=("home", "projects"))
+TINY = Sizes(projects=1, idle_s=0.5, settle_s=0.1, quiet_s=0.1, pages=("home", "projects"), has_resources=False)
 
 
 @dataclass
@@ -70,7 +77,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     with apps_platform.running(folder) as started, browser.chromium() as chromium:
         port = replace(started, tokens=[str(started.call("POST", "/v1/auth/demo")["token"])])  # an operator
         in_parallel(lambda number: make_site(port, number), range(sizes.projects))
-        if sizes.pages == tuple(PAGES):
+        if sizes.has_resources:
             _fill(port)
         return list(_idle(port, chromium, sizes))
 
@@ -93,10 +100,11 @@ def _idle(port: Port, chromium: Browser, sizes: Sizes) -> Iterator[Figure]:
     alone = [_percent(port, sizes)]
     opened = {}
     for name in sizes.pages:
-        with tab(port, chromium, PAGES[name]) as page:
+        with tab(port, chromium, (PAGES | STREAMS)[name]) as page:
             requests = Requests()
             page.on("request", requests.note)
-            opened[name] = (_percent(port, sizes, page), requests.count)
+            percents = [_percent(port, sizes, page) for _ in range(sizes.windows)]
+            opened[name] = (mean(percents), requests.count / sizes.windows)
     alone.append(_percent(port, sizes))
     yield Figure("console: idle CPU of the platform without a tab", mean(alone), "%")
     for name, (percent, count) in opened.items():

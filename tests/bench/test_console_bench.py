@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import console, console_idle
+from bench import console, console_idle, console_streams
 
 
 @pytest.mark.bench
@@ -24,3 +24,13 @@ def test_open_tabs_are_measured(tmp_path: Path) -> None:
     measured = console_idle.run(tmp_path, console_idle.TINY)
 
     assert len([figure for figure in measured if figure.bar is not None]) == len(console_idle.TINY.pages)
+
+
+@pytest.mark.bench
+@pytest.mark.deep
+def test_open_tabs_with_a_stream_are_measured(tmp_path: Path) -> None:
+    measured = console_streams.run(tmp_path, console_streams.TINY)
+
+    assert [figure.name for figure in measured if figure.bar is not None] == [
+        "console: idle CPU for an open tab, activity, a stream"
+    ]
