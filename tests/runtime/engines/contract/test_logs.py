@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -115,6 +116,22 @@ async def test_a_reader_with_a_tail_of_none_waits_for_new_lines(lab: Lab) -> Non
     write(lab, "two", key="r2")
 
     assert (nothing, texts_of(await all_news(reader))) == ([], ["two"])
+
+
+async def test_a_reader_waits_until_a_line_is_written_or_the_time_is_over(lab: Lab) -> None:
+    write(lab, "one")
+    reader = await lab.engine.logs.open(LOG, tail=0)
+
+    await reader.wait(0.01)
+    waiting = asyncio.create_task(reader.wait(600))
+    await asyncio.sleep(0.1)
+    write(lab, "two", key="r2")
+    async with asyncio.timeout(20):
+        await waiting
+        while not (lines := await reader.news()):
+            await reader.wait(600)
+
+    assert texts_of(lines) == ["two"]
 
 
 async def test_a_reader_continues_after_the_id_of_any_line(lab: Lab) -> None:
