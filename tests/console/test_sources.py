@@ -72,16 +72,25 @@ def open_dialog(visit: Visit) -> None:
     visit.page.get_by_role("menuitem", name="Deploy a commit").click()
 
 
-def test_an_app_gets_the_tier_that_was_chosen_with_its_image(console: Console, visit: Visit) -> None:
+def test_an_app_gets_the_tier_and_the_variables_that_were_chosen_with_its_image(console: Console, visit: Visit) -> None:
     visit.sign_in()
     visit.settle("/projects/new?from=image")
     visit.page.get_by_label("Name", exact=True).fill("sized-image")
     visit.page.get_by_label("Image", exact=True).fill("localhost:9/nothing:1")
     visit.page.get_by_role("radio", name="Mini").click()
+    visit.page.get_by_text("Advanced").click()
+    visit.page.get_by_label("Environment").fill("GREETING='ahoy there'\nAPI_KEY=sesame-open")
+    expect(visit.page.get_by_text("1 variable, 1 secret")).to_be_visible()
+    visit.page.get_by_role("button", name="Show as API call").click()
+    shown = visit.page.get_by_role("region", name="Show as API call")
+    expect(shown).to_contain_text("API_KEY")
+    expect(shown).not_to_contain_text("sesame")
     visit.page.get_by_role("button", name="Create project").click()
     visit.page.wait_for_url("**/projects/sized-image/deployments/*")
 
-    assert call(console, "GET", "/v1/projects/sized-image")["tier"]["key"] == "mini"
+    project = call(console, "GET", "/v1/projects/sized-image")
+    assert (project["tier"]["key"], project["env"]) == ("mini", [{"name": "GREETING", "value": "ahoy there"}])
+    assert [each["name"] for each in call(console, "GET", "/v1/projects/sized-image/secrets")] == ["API_KEY"]
 
 
 def test_credentials_of_a_registry_are_stored_changed_and_never_shown(console: Console, visit: Visit) -> None:

@@ -70,3 +70,11 @@ const SECRET_NAME = /(SECRET|TOKEN|PASSWORD|PASSWD|PRIVATE|CREDENTIAL|API_?KEY|A
 export function looksSecret({ name, value }: DotenvValue): boolean {
   return SECRET_NAME.test(name) || /^[a-z][a-z0-9+.-]*:\/\/[^/\s:@]+:[^/\s@]+@/i.test(value) || value.includes("PRIVATE KEY");
 }
+
+/** The fields of a new project for pasted lines; names that look secret are stored as secrets. */
+export function environmentOf(pasted: string): { env?: DotenvValue[]; secrets?: DotenvValue[] } {
+  const { values } = parseDotenv(pasted);
+  const secrets = values.filter(looksSecret);
+  const env = values.filter((each) => !looksSecret(each));
+  return { ...(env.length > 0 && { env }), ...(secrets.length > 0 && { secrets }) };
+}

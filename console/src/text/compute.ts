@@ -245,7 +245,7 @@ export const schedules = {
   saved: "Schedule saved",
   save: "Save changes",
   run: "Run now",
-  runHint: "Counts like any other run, and does not move the next one.",
+  runHint: "A run by hand counts like any other, and does not move the next one.",
   ran: "Result of the run",
   enable: "Enable",
   disable: "Disable",

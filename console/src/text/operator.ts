@@ -10,7 +10,6 @@ export const operator = {
   machineStates: { active: "Active", draining: "Draining", gone: "Gone" } as Record<string, string>,
   thisMachine: "this one",
   heartbeat: "Heartbeat",
-  ago: (age: string) => `${age} ago`,
   labels: "Labels",
   runs: "Runs",
   movable: (count: number) => (count === 1 ? "1 app can move" : `${count} apps can move`),

@@ -154,7 +154,7 @@ export const activity = {
   live: "Live",
   empty: "What members, tokens and the platform do appears here, as it happens.",
   filter: "Filter",
-  byToken: (name: string) => `with the token ${name}`,
+  byToken: (name: string) => `with the token “${name}”`,
   from: (address: string) => `from ${address}`,
   details: "Details",
   more: "Show older",

@@ -28,7 +28,7 @@ export function ApiCall(props: ApiCallProps) {
   const [isShown, setShown] = useState(false);
   return (
     <div class="stack">
-      <div>
+      <div class="outdent">
         <Button kind="quiet" size="small" isPressed={isShown} onClick={() => setShown(!isShown)} icon={<Terminal size={14} aria-hidden="true" />}>
           {text.common.showApiCall}
         </Button>

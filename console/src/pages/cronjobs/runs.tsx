@@ -88,7 +88,7 @@ function About({ job }: { job: Job }) {
   const { runStats: stats } = job;
   return (
     <Card title={text.cronjobs.schedule}>
-      <div class="stack">
+      <div class="stack wide">
         <CronMeaning expression={job.cronSchedule ?? ""} timezone="UTC" />
         <Facts
           items={[

@@ -79,7 +79,7 @@ function EngineCharts({ series, marks, group }: { series: Data<"/v1/databases/{n
   return (
     <div class="charts three">
       <Card>
-        <Chart {...shared} marks={marks} title={t.connections} series={[{ label: t.connections, values: points.map((each) => each.connections) }]} />
+        <Chart {...shared} marks={marks} title={t.connections} isWhole series={[{ label: t.connections, values: points.map((each) => each.connections) }]} />
       </Card>
       <Card>
         <Chart {...shared} marks={marks} title={t.qps} series={[{ label: t.qps, values: points.map((each) => each.qps), color: "blue" }]} />
@@ -94,10 +94,17 @@ function EngineCharts({ series, marks, group }: { series: Data<"/v1/databases/{n
         <Chart {...shared} marks={marks} title={t.memory} format={mib} series={[{ label: t.memory, values: points.map((each) => each.memoryMiB), color: "blue" }]} />
       </Card>
       <Card>
-        <Chart {...shared} marks={marks} title={t.disk} format={mib} series={[{ label: t.disk, values: points.map((each) => each.diskMiB), color: "amber" }]} />
+        <Chart {...shared} marks={marks} title={t.disk} format={mib} series={[{ label: t.disk, values: held(points.map((each) => each.diskMiB)), color: "amber" }]} />
       </Card>
     </div>
   );
+}
+
+const HELD = 5; // samples; the size of the disk is measured less often than the rest
+
+/** Fill short gaps between two samples with the earlier one. */
+function held(values: (number | null)[]): (number | null)[] {
+  return values.map((value, at) => value ?? (values.slice(at, at + HELD).some((next) => next !== null) ? (values.slice(Math.max(0, at - HELD), at).findLast((before) => before !== null) ?? null) : null));
 }
 
 /** How much of its tier the database uses now. */

@@ -6,7 +6,7 @@ import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
 import type { Data, Item } from "../../api/types";
-import { bytes, duration, tally } from "../../lib/format";
+import { bytes, relative, tally } from "../../lib/format";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
 import { Confirm, ConfirmDanger } from "../../ui/dialog";
@@ -63,7 +63,7 @@ function MachineTable({ machines, onAsk }: { machines: Machine[]; onAsk: (act: "
           sort: (each) => each.name,
         },
         { name: text.common.status, of: (each) => <Status of={LOOKS[each.status] ?? each.status} word={t.machineStates[each.status] ?? each.status} />, sort: (each) => each.status },
-        { name: t.heartbeat, of: (each) => <span class="figures one-line">{t.ago(duration(each.heartbeatAgeMs))}</span>, sort: (each) => each.heartbeatAgeMs },
+        { name: t.heartbeat, of: (each) => <span class="figures one-line">{relative(Date.now() - each.heartbeatAgeMs)}</span>, sort: (each) => each.heartbeatAgeMs },
         { name: t.load, of: (each) => <span class="figures one-line">{`${(each.load[0] ?? 0).toFixed(1)} / ${each.cpuCount}`}</span>, isNumber: true, isWideOnly: true },
         { name: t.memory, of: (each) => <span class="one-line">{bytes(each.memory.totalBytes - each.memory.availableBytes)}</span>, isNumber: true, isWideOnly: true },
         { name: t.runs, of: (each) => <span class="soft">{runsOf(each)}</span> },

@@ -5,7 +5,7 @@ import type { Data, Item } from "../../api/types";
 import { bytes, count, duration } from "../../lib/format";
 import { text } from "../../text";
 import { Meter } from "../../ui/chart/sparkline";
-import { Card, Facts, Loaded } from "../../ui/feedback";
+import { Card, Loaded } from "../../ui/feedback";
 import { Status } from "../../ui/status";
 import { Table } from "../../ui/table";
 import { Time } from "../../ui/time";
@@ -65,7 +65,7 @@ function MachineTiles({ machine }: { machine: Machine }) {
         <div>
           <span class="soft small">{t.uptime}</span>
           <strong class="figures">{duration(machine.uptimeS * 1_000)}</strong>
-          <Facts items={Object.entries(machine.versions).map(([name, version]) => [name, <span class="small breaks">{version}</span>])} />
+          <span class="soft small breaks">{Object.entries(machine.versions).map((each) => each.join(" ")).join(" · ")}</span>
         </div>
       </div>
     </section>

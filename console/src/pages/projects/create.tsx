@@ -7,11 +7,12 @@ import { useResource } from "../../api/resource";
 import type { Body, Data } from "../../api/types";
 import { PageHead } from "../../frame/page";
 import { fromLines } from "../../lib/args";
+import { environmentOf } from "../../lib/dotenv";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { ApiCall } from "../../ui/apicall";
 import { Card } from "../../ui/feedback";
-import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
+import { Choices, Field, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
 import { DropSite } from "../home/drop";
 import { RepositoryField } from "../repositories/field";
 import { Detected } from "./detected";
@@ -60,11 +61,12 @@ interface Values {
   autoDeploy: boolean;
   prPreview: boolean;
   enableAnalytics: boolean;
+  environment: string; // lines of a .env file
 }
 
 const INITIAL: Values = {
   name: "", repositoryName: "", branch: "main", slug: "auto", language: "auto", baseDir: "", buildCmd: "", buildDir: "",
-  startCmd: "", healthCheckPath: "", tier: "", dockerFilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
+  startCmd: "", healthCheckPath: "", tier: "", dockerFilePath: "", dockerBuildContextDir: "", dockerBuildTarget: "", dockerBuildArgs: "", autoDeploy: true, prPreview: false, enableAnalytics: false, environment: "",
 };
 const OF_KIND: Record<string, (keyof Values)[]> = {
   auto: ["buildCmd", "buildDir", "startCmd", "tier"],
@@ -73,7 +75,7 @@ const OF_KIND: Record<string, (keyof Values)[]> = {
   docker: ["language", "startCmd", "healthCheckPath", "tier", "dockerFilePath", "dockerBuildContextDir", "dockerBuildTarget", "dockerBuildArgs"],
 };
 
-const IMAGE = { name: "", publicImage: "", tier: "", startCmd: "", healthCheckPath: "" };
+const IMAGE = { name: "", publicImage: "", tier: "", startCmd: "", healthCheckPath: "", environment: "" };
 const LANGUAGES = Object.entries(text.projects.languages).map(([value, label]) => ({ value, label }));
 type Created = Data<"/v1/projects", "post">;
 
@@ -85,7 +87,7 @@ function fieldsOf({ slug, language }: Values): (keyof Values)[] {
 function bodyOf(values: Values): Body<"/v1/projects", "post"> {
   const { name, repositoryName, branch, slug, baseDir, autoDeploy, prPreview, enableAnalytics } = values;
   const chosen = fieldsOf(values).filter((field) => values[field] !== "").map((field) => [field, sent(field, values)]);
-  const body = { name, repositoryName, branch, slug, autoDeploy, prPreview, enableAnalytics, ...(baseDir && { baseDir }), ...Object.fromEntries(chosen) };
+  const body = { name, repositoryName, branch, slug, autoDeploy, prPreview, enableAnalytics, ...(baseDir && { baseDir }), ...Object.fromEntries(chosen), ...environmentOf(values.environment) };
   return body as Body<"/v1/projects", "post">;
 }
 
@@ -154,11 +156,12 @@ function FromRepository() {
             </div>
             {has("dockerBuildArgs") && <TextField form={form} name="dockerBuildArgs" label={t.dockerBuildArgs} hint={t.dockerBuildArgsHint} placeholder="NODE_ENV=production" rows={3} isCode isOptional />}
             {values.slug === "auto" && <TierChoices value={values.tier} onChange={(key) => form.set("tier", key)} label={t.tierOfApp} />}
+            <EnvironmentField value={form.values.value.environment} onChange={(lines) => form.set("environment", lines)} />
             <SwitchField form={form} name="prPreview" label={t.prPreview} />
             <SwitchField form={form} name="enableAnalytics" label={t.analytics} />
           </div>
         </details>
-        <ApiCall method="POST" path="/v1/projects" body={bodyOf(values)} />
+        <ApiCall method="POST" path="/v1/projects" body={masked(bodyOf(values))} />
       </Form>
     </Card>
   );
@@ -166,8 +169,8 @@ function FromRepository() {
 
 function FromImage() {
   const t = text.createProject;
-  const bodyOfImage = ({ name, publicImage, tier, startCmd, healthCheckPath }: typeof IMAGE) =>
-    ({ slug: "container", name, publicImage, ...(tier && { tier: { key: tier } }), ...(startCmd && { startCmd }), ...(healthCheckPath && { healthCheckPath }) }) as Body<"/v1/projects", "post">;
+  const bodyOfImage = ({ name, publicImage, tier, startCmd, healthCheckPath, environment }: typeof IMAGE) =>
+    ({ slug: "container", name, publicImage, ...(tier && { tier: { key: tier } }), ...(startCmd && { startCmd }), ...(healthCheckPath && { healthCheckPath }), ...environmentOf(environment) }) as Body<"/v1/projects", "post">;
   const form = useForm(IMAGE, (values) => api.post("/v1/projects", { body: bodyOfImage(values) }), useCreated());
   const hint = useNameHint(form.values.value.name);
   return (
@@ -178,15 +181,35 @@ function FromImage() {
         <TierChoices value={form.values.value.tier} onChange={(key) => form.set("tier", key)} />
         <details class="fold">
           <summary>{text.common.advanced}</summary>
-          <div class="fields">
-            <TextField form={form} name="startCmd" label={t.startCmd} hint={text.jobs.imageCommandHint} isCode isOptional />
-            <TextField form={form} name="healthCheckPath" label={t.health} placeholder="/" isCode isOptional />
+          <div class="stack wide">
+            <div class="fields">
+              <TextField form={form} name="startCmd" label={t.startCmd} hint={text.jobs.imageCommandHint} isCode isOptional />
+              <TextField form={form} name="healthCheckPath" label={t.health} placeholder="/" isCode isOptional />
+            </div>
+            <EnvironmentField value={form.values.value.environment} onChange={(lines) => form.set("environment", lines)} />
           </div>
         </details>
-        <ApiCall method="POST" path="/v1/projects" body={bodyOfImage(form.values.value)} />
+        <ApiCall method="POST" path="/v1/projects" body={masked(bodyOfImage(form.values.value))} />
       </Form>
     </Card>
   );
+}
+
+/** Variables of the first release, so that an app that needs them starts at once. */
+function EnvironmentField({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  const t = text.createProject;
+  const { env = [], secrets = [] } = environmentOf(value);
+  return (
+    <Field label={t.environment} hint={env.length + secrets.length > 0 ? t.environmentFound(env.length, secrets.length) : t.environmentHint} isOptional>
+      {(ids) => <textarea {...ids} class="textarea mono" rows={3} spellcheck={false} placeholder="API_URL=https://api.example.com" value={value} onInput={(event) => onChange(event.currentTarget.value)} />}
+    </Field>
+  );
+}
+
+/** The shown request has no values of secrets. */
+function masked(body: Body<"/v1/projects", "post">): unknown {
+  const { secrets, ...rest } = body;
+  return { ...rest, ...(secrets && { secrets: secrets.map(({ name }) => ({ name, value: "********" })) }) };
 }
 
 /** Say whether a name is free while it is typed. */

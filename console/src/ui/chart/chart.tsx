@@ -29,27 +29,27 @@ interface ChartProps {
   height?: number | undefined;
   marks?: Mark[] | undefined; // deployments, incidents, backups: a click leads there
   max?: number | undefined; // of the axis, for example 100 for percent
+  isWhole?: boolean | undefined; // counts, whose axis has no fractions
 }
 
 const COLORS = { accent: "--teal-9", blue: "--blue-9", amber: "--amber-9", bad: "--tomato-9" };
 const ORDER = ["accent", "blue", "amber", "bad"] as const;
 
 export function Chart(props: ChartProps) {
-  const { title, times, series, format = compact, unit = "" } = props;
+  const { title, series, format = compact, unit = "" } = props;
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<number | null>(null);
   const [placed, setPlaced] = useState<PlacedMark[]>([]);
   const isEmpty = !series.some(({ values }) => values.some((value) => value !== null));
   const dark = isDark.value;
   usePlot(box, props, { onCursor: setAt, onPlaced: setPlaced }, `${dark}`, isEmpty);
-  const shown = at ?? times.length - 1;
   return (
     <figure class="chart">
       <figcaption class="chart-head">
         <h3>{title}</h3>
         <span class="value">
           {series.map(({ label, values, color }, order) => {
-            const value = values[shown];
+            const value = at === null ? latest(values) : values[at];
             return (
               <span key={label} style={{ marginLeft: 12 }}>
                 {series.length > 1 && <i class="legend-dot" style={{ background: `var(${COLORS[color ?? ORDER[order % ORDER.length]!]})` }} />}
@@ -64,7 +64,7 @@ export function Chart(props: ChartProps) {
         <p class="soft small chart-box">{text.chart.noData}</p>
       ) : (
         <div class="chart-frame">
-          <div class="chart-box" ref={box} aria-hidden="true" />
+          <div class="chart-box" ref={box} style={{ minHeight: props.height ?? HEIGHT }} aria-hidden="true" />
           <Marks placed={placed} />
         </div>
       )}
@@ -89,7 +89,7 @@ function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, lis
       if (isGone || !box.current) return;
       const width = box.current.clientWidth;
       plot.current = new UPlot(optionsOf(props, width, listeners), data, box.current);
-      watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry!.contentRect.width, height: props.height ?? 180 }));
+      watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry!.contentRect.width, height: props.height ?? HEIGHT }));
       watcher.observe(box.current);
     });
     return () => {
@@ -106,21 +106,23 @@ function cssColor(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+const HEIGHT = 180;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 1_000];
 const ALONE_S = 300; // on both sides of a single sample
 
 function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Listeners): uPlot.Options {
-  const { series, format = compact, group, height = 180, marks = [], max } = props;
+  const { series, format = compact, group, height = HEIGHT, marks = [], max, isWhole = false } = props;
   const axis = { stroke: cssColor("--soft"), grid: { stroke: cssColor("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter Variable" };
   return {
     width,
     height,
     legend: { show: false },
-    padding: [8, 4, 0, 0],
+    padding: [8, 18, 0, 0], // half a label of the last tick
     cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
     scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - ALONE_S, high + ALONE_S]) }, y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
     axes: [
-      { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
-      { ...axis, size: 46, values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
+      { ...axis, size: 24, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
+      { ...axis, size: 46, ...(isWhole && { incrs: WHOLE }), values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
     ],
     series: [
       {},
@@ -134,6 +136,12 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
       draw: [(plot) => marks.length > 0 && onPlaced(place(marks, (at) => plot.valToPos(at, "x"), plot.over.offsetLeft, plot.over.offsetWidth))],
     },
   };
+}
+
+const LATE = 5; // samples that may be missing at the end: the newest ones arrive later
+
+function latest(values: (number | null)[]): number | null | undefined {
+  return values.slice(-LATE).findLast((value) => value !== null);
 }
 
 /** Whether all values are zero: then the scale means nothing. */

@@ -116,7 +116,7 @@ function Charts({ metrics, marks, project }: { metrics: Metrics; marks: Mark[]; 
         <Chart {...shared} title={limit ? `${t.memory}, MiB of ${compact(limit)}` : t.memory} unit="MiB" series={[{ label: t.memory, values: memory, color: "blue" }]} />
       </Card>
       <Card>
-        <Chart {...shared} title={t.replicas} series={[{ label: t.replicas, values: items.map((each) => each.replicas) }]} height={120} />
+        <Chart {...shared} title={t.replicas} series={[{ label: t.replicas, values: items.map((each) => each.replicas) }]} height={120} isWhole />
       </Card>
     </div>
   );
