@@ -1,4 +1,7 @@
-"""A platform whose apps are pods of the cluster of the tests, with a real registry between both."""
+"""A platform whose apps are pods of a cluster, with a real registry between both.
+
+The cluster is that of the tests, or with KUBECONFIG_TEST a real one.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from tests.deploy.rendering import rendering
 from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
+from tests.runtime.engines.kubernetes import real_cluster
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 from tests.runtime.engines.kubernetes.kubelet import NotYet, Pull
+from tests.runtime.engines.kubernetes.real_cluster import RealCluster
 from tests.runtime.images.building.image_builds import named
 from tests.runtime.images.registry_support import LOOPBACK, RegistryServer
 
@@ -22,13 +27,13 @@ from moorage.runtime.images import references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Images
 
-# Pods of the tests share the network of this machine, so an app listens at the address of its pod.
+# It answers with the address at which the request came in: the address of its pod.
 SERVER = """
 import http.server, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         print("asked for", self.path, flush=True)
-        body = f"TEXT {os.environ['HOST']}".encode()
+        body = f"TEXT {self.connection.getsockname()[0]}".encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -59,7 +64,7 @@ class Harbor:
     """The platform, its cluster and its registry."""
 
     apps: Apps
-    cluster: LabCluster
+    cluster: LabCluster | RealCluster
     registry: RegistryServer
     folder: Path
 
@@ -79,15 +84,14 @@ class Harbor:
     def pods(self, project: str) -> list[dict[str, Any]]:
         """Return the pods of an app."""
         number = self.apps.call("GET", f"/v1/projects/{project}")["id"]
-        selector = f"moorage.dev/name=app-{number}"
-        return self.cluster.call(lambda: list(self.cluster.store.all("Pod", "", selector)))
+        return self.cluster.objects("Pod", f"moorage.dev/name=app-{number}")
 
 
 def server(text: str) -> str:
     return SERVER.replace("TEXT", text)
 
 
-def settings_of(cluster: LabCluster, registry: RegistryServer) -> dict[str, str]:
+def settings_of(cluster: LabCluster | RealCluster, registry: RegistryServer) -> dict[str, str]:
     return {
         "MOORAGE_ENGINE": "kubernetes",
         "MOORAGE_KUBECONFIG": str(cluster.kubeconfig),
@@ -103,12 +107,19 @@ def permissions() -> set[tuple[str, str]]:
     return {(verb, resource) for rule in role["rules"] for verb in rule["verbs"] for resource in rule["resources"]}
 
 
-@contextlib.contextmanager
-def started_harbor(folder: Path, **settings: str) -> Iterator[Harbor]:
+def make_cluster(folder: Path) -> LabCluster | RealCluster:
+    if real_cluster.is_given():
+        return RealCluster()
     cluster = LabCluster()
     cluster.kubelet.pull = pulling(folder / "node")
     cluster.allowed = permissions()
-    cluster.controllers.memory_mb = 2**20
+    cluster.set_room(has_room=True)
+    return cluster
+
+
+@contextlib.contextmanager
+def started_harbor(folder: Path, **settings: str) -> Iterator[Harbor]:
+    cluster = make_cluster(folder)
     try:
         with serving_python() as registry:
             with started_apps(folder / "data", None, settings_of(cluster, registry), **settings) as apps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -90,6 +92,13 @@ def digest_of(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
+def _unpacked(body: bytes) -> bytes:
+    """Return a layer as image configurations name it; container runtimes check that."""
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        return gzip.decompress(body)
+    return body
+
+
 def descriptor(body: bytes, media_type: str) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": digest_of(body), "size": len(body)}
 
@@ -133,7 +142,8 @@ class RegistryServer:
         """Store an image and return the digest of its manifest."""
         kind = "application/vnd.docker.container.image.v1+json" if is_docker else _OCI_CONFIG
         packed = "application/vnd.docker.image.rootfs.diff.tar.gzip" if is_docker else _OCI_LAYER
-        about = json.dumps({"os": "linux", "architecture": architecture, "config": config}).encode()
+        root = {"type": "layers", "diff_ids": [digest_of(_unpacked(body)) for body in layers]}
+        about = json.dumps({"os": "linux", "architecture": architecture, "config": config, "rootfs": root}).encode()
         for body in (about, *layers):
             self.push_blob(repository, body)
         manifest = {

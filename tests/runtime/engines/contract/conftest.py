@@ -18,6 +18,7 @@ import pytest
 from tests.runtime.engines import memory_engine
 from tests.runtime.engines.contract.programs import SOURCE
 from tests.runtime.engines.engine_support import APP_UID
+from tests.runtime.engines.kubernetes import real_cluster
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 
 from moorage.runtime.engines.kubernetes import engine as kubernetes_engine
@@ -100,26 +101,38 @@ class LocalSite:
         shutil.rmtree(self._home, ignore_errors=True)
 
 
-class KubernetesSite:
-    """A cluster of the tests: an API server on loopback whose pods are real processes."""
+class ClusterSite:
+    """Any cluster, named by a kubeconfig."""
 
-    IMAGE = "registry.example/contract:1"
     drain_s = 0
 
-    def __init__(self) -> None:
+    def __init__(self, kubeconfig: Path, prefix: str, patience_s: float) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="contract-"))
-        (self._home / "image").mkdir()
-        (self._home / "image" / "main.py").write_text(SOURCE)
-        self.cluster = LabCluster()
-        self.cluster.kubelet.images[self.IMAGE] = self._home / "image"
+        self._kubeconfig, self._prefix, self._patience_s = kubeconfig, prefix, patience_s
 
     def connect(self) -> Engine:
-        options = kubernetes_options.Options(drain_s=self.drain_s, patience_s=2.0)
-        client = Cluster.connect(str(self.cluster.kubeconfig), patience_s=10.0)
+        options = kubernetes_options.Options(prefix=self._prefix, drain_s=self.drain_s, patience_s=self._patience_s)
+        client = Cluster.connect(str(self._kubeconfig), patience_s=10.0)
         return kubernetes_engine.make_engine(client, options, LocalLogs(self._home / "logs"), self._open_log)
 
     def _open_log(self, log: str, key: str, hidden: list[str], now: Callable[[], float]) -> LogFile:
         return LogFile(self._home / "logs" / log, key, hidden, now)
+
+    def close(self) -> None:
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+class KubernetesSite(ClusterSite):
+    """A cluster of the tests: an API server on loopback whose pods are real processes."""
+
+    IMAGE = "registry.example/contract:1"
+
+    def __init__(self) -> None:
+        self.cluster = LabCluster()
+        super().__init__(self.cluster.kubeconfig, "moorage", patience_s=2.0)
+        (self._home / "image").mkdir()
+        (self._home / "image" / "main.py").write_text(SOURCE)
+        self.cluster.kubelet.images[self.IMAGE] = self._home / "image"
 
     def program(self, words: list[str]) -> dict[str, Any]:
         argv = [str(Path(sys.executable).resolve()), "main.py", *words] if words[0] != "missing" else words
@@ -127,23 +140,39 @@ class KubernetesSite:
 
     def close(self) -> None:
         self.cluster.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        super().close()
 
 
-SITES: dict[str, type[MemorySite | LocalSite | KubernetesSite]] = {
+class RealClusterSite(ClusterSite):
+    """The cluster of KUBECONFIG_TEST. Tests share it one after the other."""
+
+    def __init__(self) -> None:
+        self.cluster, self._image = real_cluster.shared(SOURCE)
+        super().__init__(self.cluster.kubeconfig, real_cluster.fresh_prefix(), patience_s=30.0)
+
+    def program(self, words: list[str]) -> dict[str, Any]:
+        argv = ["python3", "main.py", *words] if words[0] != "missing" else words
+        return {"files": PodFiles(org_id=0, image=self._image, workdir="/srv"), "argv": argv}
+
+    def close(self) -> None:
+        self.cluster.clear()
+        super().close()
+
+
+SITES: dict[str, type[MemorySite | LocalSite | KubernetesSite | RealClusterSite]] = {
     "memory": MemorySite,
     "local": LocalSite,
     "kubernetes": KubernetesSite,
+    **({"real-cluster": RealClusterSite} if real_cluster.is_given() else {}),
 }
 # Where an engine differs from the contract, and which part of a cluster is the reason.
-DIFFERENCES = {
-    "kubernetes": {
-        "test_open_connections_are_counted_for_a_drain": "the API counts no connections",
-        "test_output_has_its_stream_and_its_workload": "the log API merges both streams",
-        "test_a_command_has_two_streams_and_an_exit_code": "the log API merges both streams",
-        "test_an_app_reaches_the_workloads_of_its_egress_rules_only": "the network of the cluster enforces policies",
-    }
+OF_CLUSTERS = {
+    "test_open_connections_are_counted_for_a_drain": "the API counts no connections",
+    "test_output_has_its_stream_and_its_workload": "the log API merges both streams",
+    "test_a_command_has_two_streams_and_an_exit_code": "the log API merges both streams",
+    "test_an_app_reaches_the_workloads_of_its_egress_rules_only": "the network of the cluster enforces policies",
 }
+DIFFERENCES = {"kubernetes": OF_CLUSTERS, "real-cluster": OF_CLUSTERS}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

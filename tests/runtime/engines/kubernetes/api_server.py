@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import re
 import shutil
@@ -73,6 +74,18 @@ class LabCluster:
             return function()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+
+    def objects(self, kind: str, selector: str = "") -> list[Manifest]:
+        return self.call(lambda: copy.deepcopy(self.store.all(kind, "", selector)))
+
+    def set_room(self, *, has_room: bool) -> None:
+        """Give the node too little memory for new pods, or enough of it."""
+
+        def change() -> None:
+            self.controllers.memory_mb = 2**20 if has_room else 1
+            self._wake()
+
+        self.call(change)
 
     def pause(self, *, is_paused: bool) -> None:
         """Let each request fail as if the API server were away, or answer again."""
