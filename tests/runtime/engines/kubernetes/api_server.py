@@ -28,6 +28,7 @@ from moorage.runtime.engines.kubernetes.client import KINDS
 
 TOKEN = "token-of-the-platform"
 BOOKMARK_S = 0.5
+COLLECT_S = 0.05
 PATH = re.compile(r"/(api/v1|apis/[^/]+/v1)(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
 SUMMARY = f"/api/v1/nodes/{NODE}/proxy/stats/summary"
 BY_PLURAL = {kind.plural: name for name, kind in KINDS.items()}
@@ -48,6 +49,7 @@ class LabCluster:
         self.used: set[tuple[str, str]] = set()
         self.failures: list[int] = []  # statuses of the next responses
         self._changed = asyncio.Event()
+        self._has_garbage = asyncio.Event()
         self._is_ready = threading.Event()
         self._is_stopped = asyncio.Event()
         self._is_paused = False
@@ -126,7 +128,7 @@ class LabCluster:
         self.port = server.servers[0].sockets[0].getsockname()[1]
         # Clusters of tests that run at the same time have different ports, and so different addresses of pods.
         self.kubelet.network = f"127.{self.port >> 8}.{self.port & 255}"
-        working = asyncio.create_task(self._work())
+        working = asyncio.gather(self._work(), self._collect())
         self._is_ready.set()
         await self._is_stopped.wait()
         working.cancel()
@@ -137,6 +139,15 @@ class LabCluster:
 
     def _wake(self) -> None:
         self._changed.set()
+        self._has_garbage.set()
+
+    async def _collect(self) -> None:
+        """Collect garbage, a moment after the changes that lead to it, as the real collector does."""
+        while True:
+            await self._has_garbage.wait()
+            await asyncio.sleep(COLLECT_S)
+            self._has_garbage.clear()
+            self.store.collect()
 
     async def _work(self) -> None:
         """Run the controllers and the kubelet after each change."""

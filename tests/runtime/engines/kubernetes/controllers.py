@@ -21,10 +21,12 @@ class Controllers:
 
     def step(self) -> None:
         """Compare what is wanted with what is there, once."""
-        self.store.collect()
         for item in self.store.all("Deployment"):
             if "deletionTimestamp" not in item["metadata"]:
                 self._deployment(item)
+        for item in self.store.all("ReplicaSet"):  # also those of a Deployment that is being deleted
+            if "deletionTimestamp" not in item["metadata"]:
+                self._replica(item)
         for item in self.store.all("Job"):
             if "deletionTimestamp" not in item["metadata"]:
                 self._job(item)

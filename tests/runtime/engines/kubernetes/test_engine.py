@@ -212,6 +212,17 @@ async def test_all_objects_of_a_workload_go_with_it(lab: Lab, cluster: LabCluste
     assert "NetworkPolicy" in kinds(cluster, key="r2")
 
 
+async def test_a_stop_starts_no_further_pod(lab: Lab, cluster: LabCluster) -> None:
+    await lab.start(lab.app())
+
+    await lab.engine.workloads.stop("r1", 5.0)
+
+    def created() -> int:
+        return len([event for event in cluster.store.events if (event.kind, event.type) == ("Pod", "ADDED")])
+
+    assert cluster.call(created) == 1
+
+
 async def test_an_idle_engine_writes_nothing(lab: Lab, cluster: LabCluster) -> None:
     await lab.start(lab.app())
     await lab.start(lab.once("c1", "sleep"))

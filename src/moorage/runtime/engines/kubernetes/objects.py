@@ -71,12 +71,16 @@ class Objects:
             await self._cluster.apply(owned(item, owner))
         return owner
 
-    async def delete(self, owner: Manifest, pods: list[Manifest], grace_s: int) -> None:
-        """Begin to delete a workload: its pods get this time to end, and all else goes with the owner."""
+    async def delete(self, owner: Manifest) -> None:
+        """Begin to delete a workload: its pods and all else go with the owner."""
         meta = owner["metadata"]
         await self._cluster.delete(owner["kind"], meta["name"], meta["namespace"], propagation="Foreground")
+
+    async def delete_pods(self, pods: list[Manifest], grace_s: int) -> None:
+        """Give pods that are being deleted less time to end."""
         for pod in pods:
-            await self._cluster.delete("Pod", pod["metadata"]["name"], meta["namespace"], grace_s=grace_s)
+            meta = pod["metadata"]
+            await self._cluster.delete("Pod", meta["name"], meta["namespace"], grace_s=grace_s)
 
     async def hidden_values(self, key: str, namespace: str) -> list[str]:
         """Return the values that the log of a workload masks."""

@@ -74,12 +74,17 @@ def has_ended(pod: Manifest) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
+def is_leaving(pod: Manifest) -> bool:
+    """Whether the deletion of a pod has begun."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def newest(pods: list[Manifest]) -> Manifest | None:
     """Return the pod that stands for a workload: not being deleted if possible, and the newest of those."""
 
     def rank(pod: Manifest) -> tuple[bool, str]:
         meta = pod["metadata"]
-        return "deletionTimestamp" not in meta, str(meta.get("creationTimestamp", ""))
+        return not is_leaving(pod), str(meta.get("creationTimestamp", ""))
 
     return max(pods, key=rank, default=None)
 

@@ -21,6 +21,7 @@ from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.kubernetes.watching import Watch
 from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState
 
+MARK_S = 10.0  # for the garbage collector to begin with the pods of a deleted workload
 STOP_MARGIN_S = 60.0  # beyond the grace period, for the kubelet to report the end
 LOG_END_S = 10.0  # for the rest of a log after its pod ended
 STOPPED = "ended: it was stopped"
@@ -174,7 +175,10 @@ class KubernetesReplicas:
         owner, pods = self._owner_of(key), self._pods_of(key)
         if owner is not None:
             seconds = max(1, math.ceil(grace_s)) + (self._options.drain_s if owner["kind"] == "Deployment" else 0)
-            await self.objects.delete(owner, pods, seconds)
+            await self.objects.delete(owner)
+            # A pod that is deleted before its ReplicaSet is would be replaced by another one.
+            await self._until(key, lambda: all(map(observing.is_leaving, self._pods_of(key))), MARK_S)
+            await self.objects.delete_pods(self._pods_of(key), seconds)
             await self._until(
                 key, lambda: self._owner_of(key) is None and not self._pods_of(key), seconds + STOP_MARGIN_S
             )
@@ -219,7 +223,7 @@ class KubernetesReplicas:
             if key in tokens and _token_of(owner) == names.digest_of(tokens[key]):
                 self._take_over(key, await self.objects.hidden_values(key, owner["metadata"]["namespace"]))
             else:
-                await self.objects.delete(owner, self._pods_of(key), manifests.STOP_GRACE_S)
+                await self.objects.delete(owner)
         await self.objects.delete_unowned_secrets()
         for key, state in self.states().items():
             pod = self.pod_of(key)
