@@ -225,8 +225,8 @@ class Lab:
         assert state is not None
         return state
 
-    async def wait_for(self, is_so: Callable[[], bool | Awaitable[bool]]) -> None:
-        async with asyncio.timeout(WAIT_S):
+    async def wait_for(self, is_so: Callable[[], bool | Awaitable[bool]], timeout_s: float = WAIT_S) -> None:
+        async with asyncio.timeout(timeout_s):
             while True:
                 answer = is_so()
                 if answer if isinstance(answer, bool) else await answer:

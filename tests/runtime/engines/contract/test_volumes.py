@@ -50,7 +50,10 @@ async def test_the_size_of_a_volume_grows_with_its_files(lab: Lab) -> None:
 
     await lab.get("r1", "write", "note", "x" * 8000)
 
-    assert await lab.engine.volumes.used_bytes("17") >= 8000
+    async def has_grown() -> bool:
+        return await lab.engine.volumes.used_bytes("17") >= 8000
+
+    await lab.wait_for(has_grown, 150.0)  # A kubelet measures volumes once a minute.
 
 
 async def test_a_discarded_volume_is_gone_and_others_stay(lab: Lab) -> None:

@@ -17,16 +17,17 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import yaml
-from tests.runtime.engines.kubernetes.api_store import ApiError, Event, Manifest, Store, matches
+from tests.runtime.engines.kubernetes.api_store import ApiError, Event, Manifest, Store, key_of, matches
 from tests.runtime.engines.kubernetes.containers import Process
 from tests.runtime.engines.kubernetes.controllers import NODE, Controllers
 from tests.runtime.engines.kubernetes.kubelet import Kubelet, PodRun
 from uvicorn.config import Config
 from uvicorn.server import Server  # `uvicorn.Server` is None where the platform's server was imported first.
 
-from moorage.runtime.engines.kubernetes.client import KINDS
+from moorage.runtime.engines.kubernetes.client import KINDS, STATUS
 
 TOKEN = "token-of-the-platform"
+USER = "system:serviceaccount:moorage-tests:moorage"
 BOOKMARK_S = 0.5
 COLLECT_S = 0.05
 PATH = re.compile(r"/(api/v1|apis/[^/]+/v1)(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
@@ -40,7 +41,8 @@ class LabCluster:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="cluster-"))
-        self.store = Store(plurals={name: kind.plural for name, kind in KINDS.items()})
+        groups = {name: group_of(kind.api) for name, kind in KINDS.items()}
+        self.store = Store(plurals={name: ".".join(filter(None, (KINDS[name].plural, groups[name]))) for name in KINDS})
         self.kubelet = Kubelet(self.store, self.home / "volumes")
         self.controllers = Controllers(self.store)
         self.requests: Counter[str] = Counter()  # by verb: `get`, `list`, `watch`, `create`, `patch`, `delete`
@@ -128,10 +130,11 @@ class LabCluster:
         self.port = server.servers[0].sockets[0].getsockname()[1]
         # Clusters of tests that run at the same time have different ports, and so different addresses of pods.
         self.kubelet.network = f"127.{self.port >> 8}.{self.port & 255}"
-        working = asyncio.gather(self._work(), self._collect())
+        working = [asyncio.create_task(each) for each in (self._work(), self._collect())]
         self._is_ready.set()
         await self._is_stopped.wait()
-        working.cancel()
+        for task in working:
+            task.cancel()
         self.drop_streams()
         await self.kubelet.close()
         server.should_exit = server.force_exit = True
@@ -179,15 +182,17 @@ class LabCluster:
         if dict(scope["headers"]).get(b"authorization") != f"Bearer {TOKEN}".encode():
             raise ApiError(401, "Unauthorized", "Unauthorized")
         if scope["path"] == SUMMARY:
-            self._permit("get", "nodes/proxy")
+            self._permit("get", "nodes/proxy", name=NODE)
             await _respond(send, 200, self.kubelet.summary())
             return
         match = PATH.fullmatch(scope["path"])
-        if match is None or match[3] not in BY_PLURAL:
+        if match is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
-        _, namespace, plural, name, part = match.groups(default="")
+        api, namespace, plural, name, part = match.groups(default="")
         verb = _verb(scope["method"], name, query)
-        self._permit(verb, f"{plural}/{part}" if part else plural)
+        self._permit(verb, f"{plural}/{part}" if part else plural, api, namespace, name)
+        if plural not in BY_PLURAL:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         kind = BY_PLURAL[plural]
         if verb == "watch":
             await self._stream(send, self._watch(kind, namespace, query))
@@ -198,12 +203,15 @@ class LabCluster:
             status, answer = self._change(verb, kind, namespace, name, query, json.loads(body or b"{}"), content_type)
             await _respond(send, status, answer)
 
-    def _permit(self, verb: str, resource: str) -> None:
+    def _permit(self, verb: str, resource: str, api: str = "", namespace: str = "", name: str = "") -> None:
         self.requests[verb] += 1
         self.used.add((verb, resource))
         if (verb, resource) in self.denied or (self.allowed is not None and (verb, resource) not in self.allowed):
-            text = f'{resource} is forbidden: User "moorage" cannot {verb} resource "{resource}" at the cluster scope'
-            raise ApiError(403, "Forbidden", text)
+            group = group_of(api)
+            what = resource.partition("/")[0] + (f".{group}" if group else "") + (f' "{name}"' if name else "")
+            where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+            text = f'User "{USER}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+            raise ApiError(403, "Forbidden", f"{what} is forbidden: {text}")
 
     def _change(
         self, verb: str, kind: str, namespace: str, name: str, query: dict[str, str], body: Manifest, content_type: str
@@ -220,7 +228,8 @@ class LabCluster:
         if content_type == "application/apply-patch+yaml":
             if "fieldManager" not in query:
                 raise ApiError(422, "Invalid", "PatchOptions is invalid: fieldManager: Required value")
-            return 200, self.store.apply(body)
+            is_new = key_of(body) not in self.store.objects
+            return 201 if is_new else 200, self.store.apply(body)
         return 200, self.store.merge(kind, namespace, name, body)
 
     def _list(self, kind: str, namespace: str, query: dict[str, str]) -> Manifest:
@@ -301,7 +310,7 @@ class LabCluster:
         match = PATH.fullmatch(scope["path"])
         assert match is not None
         await receive()
-        self._permit("create", "pods/exec")
+        self._permit("create", "pods/exec", "", match[2], match[4])
         run = self.kubelet.find(match[2], match[4])
         if run is None or run.process is None or run.process.done.is_set():
             await send({"type": "websocket.close", "code": 1008})
@@ -313,6 +322,11 @@ class LabCluster:
         def put(stream: str, data: bytes) -> None:
             queue.put_nowait(bytes([1 if stream == "stdout" else 2]) + data)
 
+        if not root.has(query["command"][0]):
+            refusal = json.dumps(_cannot_execute(query["command"][0])).encode()
+            await send({"type": "websocket.send", "bytes": bytes([STATUS]) + refusal})
+            await send({"type": "websocket.close"})
+            return
         process = await Process.start(root, env, query["command"], put)
         gone = asyncio.create_task(_until_gone(receive))
         finished = asyncio.create_task(process.done.wait())
@@ -325,7 +339,9 @@ class LabCluster:
                 break
             frame = getting.result()
             if frame is None:
-                await send({"type": "websocket.send", "bytes": b"\x03" + json.dumps(_exit_status(process)).encode()})
+                await send(
+                    {"type": "websocket.send", "bytes": bytes([STATUS]) + json.dumps(_exit_status(process)).encode()}
+                )
                 await send({"type": "websocket.close"})
                 break
             await send({"type": "websocket.send", "bytes": frame})
@@ -341,9 +357,20 @@ def _exit_status(process: Process) -> Manifest:
     return {"status": "Failure", "reason": "NonZeroExitCode", "message": text, "details": {"causes": causes}}
 
 
+def _cannot_execute(program: str) -> Manifest:
+    why = f'unable to start container process: exec: "{program}": executable file not found in $PATH: unknown'
+    text = f"Internal error occurred: error executing command in container: {why}"
+    return {"metadata": {}, "status": "Failure", "reason": "InternalError", "message": text, "code": 500}
+
+
 async def _until_gone(receive: Any) -> None:
     while (await receive())["type"] != "websocket.disconnect":
         pass
+
+
+def group_of(api: str) -> str:
+    """Return the API group of a path such as `apis/apps/v1`."""
+    return api.split("/")[1] if api.startswith("apis/") else ""
 
 
 def _verb(method: str, name: str, query: dict[str, str]) -> str:

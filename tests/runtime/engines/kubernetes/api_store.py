@@ -18,7 +18,15 @@ ObjectKey = tuple[str, str, str]  # kind, namespace, name
 
 GLOBAL = {"Namespace", "Node"}
 OWNED_KINDS = {"ReplicaSet", "Pod", "Secret", "NetworkPolicy"}
+FIRST_PHASES = {"PersistentVolumeClaim": "Pending", "Namespace": "Active"}
+DELETED = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 FOREGROUND = "foregroundDeletion"
+IN_USE = "kubernetes.io/pvc-protection"
+RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -80,11 +88,12 @@ class Store:
         key = key_of(item)
         if key in self.objects:
             raise ApiError(409, "AlreadyExists", f'{self.plurals.get(key[0], key[0])} "{key[2]}" already exists')
+        item = canonical(copy.deepcopy(item))
+        self._default(item)
         self._admit(item)
-        item = copy.deepcopy(item)
         item["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
-        if key[0] == "PersistentVolumeClaim":
-            item["status"] = {"phase": "Pending"}
+        if key[0] in FIRST_PHASES:
+            item["status"] = {"phase": FIRST_PHASES[key[0]]}
         self._put(key, item, "ADDED")
         return item
 
@@ -98,7 +107,7 @@ class Store:
             return made
         new = copy.deepcopy(old)
         _remove_missing(new, self._applied.get(key, {}), item)
-        _merge(new, item)
+        _merge(new, canonical(copy.deepcopy(item)))
         self._applied[key] = copy.deepcopy(item)
         if new == old:
             return old
@@ -108,7 +117,7 @@ class Store:
     def merge(self, kind: str, namespace: str, name: str, change: Manifest) -> Manifest:
         """Strategic merge patch."""
         new = copy.deepcopy(self.get(kind, namespace, name))
-        _merge(new, change, is_patch=True)
+        _merge(new, canonical(copy.deepcopy(change)), is_patch=True)
         return self.put(new)
 
     def put(self, item: Manifest) -> Manifest:
@@ -129,20 +138,21 @@ class Store:
         meta = item["metadata"]
         if kind == "Pod":
             return self._delete_pod(item, options)
-        if options.get("propagationPolicy") == "Foreground" and kind != "Secret":
+        is_foreground = options.get("propagationPolicy") == "Foreground" and kind != "Secret"
+        if is_foreground or kind == "PersistentVolumeClaim":
             if "deletionTimestamp" not in meta:
-                meta = {**meta, "deletionTimestamp": now(), "finalizers": [FOREGROUND]}
+                leaving = {"deletionTimestamp": now(), "deletionGracePeriodSeconds": 0}
+                meta = {**meta, **leaving, "finalizers": [FOREGROUND if is_foreground else IN_USE]}
                 return self.put({**item, "metadata": meta})
             return item
         self.remove(item)
-        return item
+        return DELETED
 
     def _delete_pod(self, item: Manifest, options: Manifest) -> Manifest:
         grace = options.get("gracePeriodSeconds")
         grace = item["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else int(grace)
         never_ran = not item["spec"].get("nodeName")
-        is_over = item.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if grace == 0 or never_ran or is_over:
+        if grace == 0 or never_ran or is_over(item):
             self.remove(item)
             return item
         earlier = item["metadata"].get("deletionGracePeriodSeconds")
@@ -175,10 +185,16 @@ class Store:
         for item in list(self.objects.values()):
             if FOREGROUND in item["metadata"].get("finalizers", []) and not self._dependents(item):
                 self.remove(item)
+            if IN_USE in item["metadata"].get("finalizers", []) and not self._users(item):
+                self.remove(item)
 
     def compact(self) -> None:
         self.compacted = self.version
         self.events.clear()
+
+    def _users(self, claim: Manifest) -> list[Manifest]:
+        _, namespace, name = key_of(claim)
+        return [pod for pod in self.all("Pod", namespace) if name in claims_of(pod) and not is_over(pod)]
 
     def _dependents(self, owner: Manifest) -> list[Manifest]:
         uid = owner["metadata"]["uid"]
@@ -198,10 +214,21 @@ class Store:
         self.events.append(Event(self.version, kind, event, copy.deepcopy(item)))
         self.on_change()
 
+    def _default(self, item: Manifest) -> None:
+        """Add the defaults of a LimitRange to the containers of a pod."""
+        ranges = self.all("LimitRange", item["metadata"].get("namespace", "")) if item["kind"] == "Pod" else []
+        for limit in [limit for each in ranges for limit in each["spec"]["limits"]]:
+            for container in item["spec"]["containers"]:
+                resources = container.setdefault("resources", {})
+                for bound, name in (("limits", "default"), ("requests", "defaultRequest")):
+                    resources[bound] = {**limit[name], **resources.get(bound, {})}
+
     def _admit(self, item: Manifest) -> None:
         kind, namespace, name = key_of(item)
         if not NAME.fullmatch(name):
-            raise ApiError(422, "Invalid", f'{kind} "{name}" is invalid: metadata.name: Invalid value: "{name}"')
+            raise ApiError(
+                422, "Invalid", f'{kind} "{name}" is invalid: metadata.name: Invalid value: "{name}": {RULE}'
+            )
         if kind in GLOBAL:
             return
         if ("Namespace", "", namespace) not in self.objects:
@@ -213,27 +240,42 @@ class Store:
 
     def _check_restricted(self, pod: Manifest) -> None:
         own = pod["spec"].get("securityContext", {})
-        containers = [each.get("securityContext", {}) for each in pod["spec"]["containers"]]
-        wrong = [
-            *(["runAsNonRoot != true"] if own.get("runAsNonRoot") is not True else []),
-            *(["seccompProfile"] if own.get("seccompProfile", {}).get("type") != "RuntimeDefault" else []),
-            *(["allowPrivilegeEscalation"] for each in containers if each.get("allowPrivilegeEscalation") is not False),
-            *(["capabilities"] for each in containers if each.get("capabilities", {}).get("drop") != ["ALL"]),
-        ]
-        if wrong:
+        (container,) = pod["spec"]["containers"]
+        inner = container.get("securityContext", {})
+        who = f'container "{container["name"]}" must set securityContext'
+        rules = {
+            f"allowPrivilegeEscalation != false ({who}.allowPrivilegeEscalation=false)": inner.get(
+                "allowPrivilegeEscalation"
+            )
+            is False,
+            f'unrestricted capabilities ({who}.capabilities.drop=["ALL"])': inner.get("capabilities", {}).get("drop")
+            == ["ALL"],
+            f"runAsNonRoot != true (pod or {who}.runAsNonRoot=true)": own.get("runAsNonRoot") is True,
+            f'seccompProfile (pod or {who}.seccompProfile.type to "RuntimeDefault" or "Localhost")': own.get(
+                "seccompProfile", {}
+            ).get("type")
+            == "RuntimeDefault",
+        }
+        if wrong := ", ".join(text for text, is_kept in rules.items() if not is_kept):
             name = pod["metadata"]["name"]
-            raise ApiError(403, "Forbidden", f'pods "{name}" is forbidden: violates PodSecurity "restricted": {wrong}')
+            text = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {wrong}'
+            raise ApiError(403, "Forbidden", text)
 
     def _check_quota(self, item: Manifest) -> None:
         kind, namespace, name = key_of(item)
-        counted = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}.get(kind)
+        asked = _charges(item)
         for quota in self.all("ResourceQuota", namespace):
-            limit = quota["spec"]["hard"].get(counted)
-            used = len([each for each in self.all(kind, namespace) if each.get("status", {}).get("phase") != "Failed"])
-            if limit is not None and used >= int(limit):
-                what = f"{quota['metadata']['name']}, requested: {counted}=1, used: {counted}={used}"
-                text = f'{counted} "{name}" is forbidden: exceeded quota: {what}, limited: {counted}={limit}'
-                raise ApiError(403, "Forbidden", text)
+            hard = {what: amount(limit) for what, limit in quota["spec"]["hard"].items()}
+            living = [each for each in self.all(kind, namespace) if not is_over(each)]
+            used = {what: sum(_charges(each).get(what, 0) for each in living) for what in asked}
+            over = sorted(what for what in asked if what in hard and used[what] + asked[what] > hard[what])
+            if over:
+                lists = [
+                    ",".join(f"{what}={shown(what, amounts[what])}" for what in over) for amounts in (asked, used, hard)
+                ]
+                text = f"requested: {lists[0]}, used: {lists[1]}, limited: {lists[2]}"
+                what = f'{self.plurals[kind]} "{name}" is forbidden: exceeded quota: {quota["metadata"]["name"]}'
+                raise ApiError(403, "Forbidden", f"{what}, {text}")
 
     def _check_immutable(self, old: Manifest, new: Manifest) -> None:
         name = old["metadata"]["name"]
@@ -246,6 +288,54 @@ class Store:
 
 def key_of(item: Manifest) -> ObjectKey:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def canonical(item: Any, field: str = "") -> Any:
+    """Write quantities as the API server does: `1000m` becomes `1`, and `1024Mi` becomes `1Gi`."""
+    if field in ("limits", "requests", "hard") and isinstance(item, dict):
+        return {name: shown(name, amount(value)) for name, value in item.items()}
+    if isinstance(item, dict):
+        return {name: canonical(value, name) for name, value in item.items()}
+    return [canonical(each) for each in item] if isinstance(item, list) else item
+
+
+def claims_of(pod: Manifest) -> list[str]:
+    volumes = pod["spec"].get("volumes", [])
+    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
+
+
+def is_over(pod: Manifest) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def amount(quantity: str) -> int:
+    """Return a quantity in thousandths."""
+    for suffix, factor in (("m", 1), ("Gi", 1000 * 2**30), ("Mi", 1000 * 2**20)):
+        if quantity.endswith(suffix):
+            return int(quantity.removesuffix(suffix)) * factor
+    return int(quantity) * 1000
+
+
+def shown(what: str, thousandths: int) -> str:
+    """Return an amount with the largest unit that fits."""
+    if thousandths % 1000:
+        return f"{thousandths}m"
+    for suffix, factor in (("Gi", 2**30), ("Mi", 2**20)):
+        if what.endswith(("memory", "storage")) and thousandths and thousandths // 1000 % factor == 0:
+            return f"{thousandths // 1000 // factor}{suffix}"
+    return str(thousandths // 1000)
+
+
+def _charges(item: Manifest) -> dict[str, int]:
+    """Return what an object counts for in a quota."""
+    if item["kind"] == "PersistentVolumeClaim":
+        size = item["spec"]["resources"]["requests"]["storage"]
+        return {"persistentvolumeclaims": 1000, "requests.storage": amount(size)}
+    if item["kind"] != "Pod":
+        return {}
+    limits = [each.get("resources", {}).get("limits", {}) for each in item["spec"]["containers"]]
+    sums = {f"limits.{name}": sum(amount(each.get(name, "0")) for each in limits) for name in ("cpu", "memory")}
+    return {"pods": 1000, **sums}
 
 
 def matches(item: Manifest, selector: str) -> bool:

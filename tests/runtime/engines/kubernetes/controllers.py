@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from tests.runtime.engines.kubernetes.api_store import ApiError, Manifest, Store, now
+from tests.runtime.engines.kubernetes.api_store import ApiError, Manifest, Store, amount, claims_of, is_over, now
 
 NODE = "node-1"
 
@@ -116,7 +116,7 @@ class Controllers:
             if claim["status"]["phase"] != "Bound":
                 return "pod has unbound immediate PersistentVolumeClaims. not found"
             users = [other for other in self.store.all("Pod", namespace) if name in claims_of(other)]
-            if any(other["spec"].get("nodeName") and not _is_over(other) for other in users):
+            if any(other["spec"].get("nodeName") and not is_over(other) for other in users):
                 return (
                     "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name and "
                     "ReadWriteOncePod access mode."
@@ -130,11 +130,6 @@ class Controllers:
         return [item for item in items if any(each["uid"] == uid for each in _owners(item))]
 
 
-def claims_of(pod: Manifest) -> list[str]:
-    volumes = pod["spec"].get("volumes", [])
-    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
-
-
 def _owners(item: Manifest) -> Any:
     return item["metadata"].get("ownerReferences", [])
 
@@ -145,13 +140,9 @@ def _owner(item: Manifest) -> Manifest:
     return {**found, "controller": True, "blockOwnerDeletion": True}
 
 
-def _is_over(pod: Manifest) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
 def _holds_memory(pod: Manifest) -> bool:
-    return bool(pod["spec"].get("nodeName")) and not _is_over(pod)
+    return bool(pod["spec"].get("nodeName")) and not is_over(pod)
 
 
 def _memory_mb(pod: Manifest) -> int:
-    return sum(int(each["resources"]["requests"]["memory"].removesuffix("Mi")) for each in pod["spec"]["containers"])
+    return sum(amount(each["resources"]["requests"]["memory"]) for each in pod["spec"]["containers"]) // 1000 // 2**20

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.engines.kubernetes.api_store import Manifest, Store, now
+from tests.runtime.engines.kubernetes.api_store import Manifest, Store, claims_of, now
 from tests.runtime.engines.kubernetes.containers import Process, Root
-from tests.runtime.engines.kubernetes.controllers import NODE, claims_of
+from tests.runtime.engines.kubernetes.controllers import NODE
 from tests.runtime.engines.kubernetes.policy_proxies import PolicyProxies, hidden_address
 
 RETRY_S = 0.1  # between attempts to pull an image or to find a Secret
@@ -248,7 +248,7 @@ class Kubelet:
             ],
         }
         if run.reason:
-            status["reason"] = run.reason
+            status |= {"reason": run.reason, "message": "Pod was active on the node longer than the specified deadline"}
         current = self.store.objects.get(("Pod", run.pod["metadata"]["namespace"], run.pod["metadata"]["name"]))
         if current is not None:
             self.store.status(current, status)

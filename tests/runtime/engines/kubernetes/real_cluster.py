@@ -159,15 +159,15 @@ class RealCluster:
     def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
         self._send("DELETE", path_of(kind, namespace, name), options, {200, 202, 404, 409})
 
-    def clear(self) -> None:
-        """Delete all that the engine made, and wait until nothing of it runs."""
+    def clear(self, *kinds: str) -> None:
+        """Delete all that the engine made, and wait until nothing of it runs; also for the end of further kinds."""
         for kind in ("Deployment", "Job", "Pod", "PersistentVolumeClaim", "Namespace"):
             for item in self.objects(kind):
                 meta = item["metadata"]
                 options = {"gracePeriodSeconds": 0} if kind == "Pod" else {"propagationPolicy": "Background"}
                 self.delete(kind, meta.get("namespace", ""), meta["name"], **options)
-        kinds = ("Deployment", "Job", "Pod", "PersistentVolumeClaim")
-        self._until(lambda: not any(self.objects(kind) for kind in kinds))
+        awaited = ("Deployment", "Job", "Pod", "PersistentVolumeClaim", *kinds)
+        self._until(lambda: not any(self.objects(kind) for kind in awaited))
 
     def _until(self, is_so: Callable[[], bool]) -> None:
         until = time.monotonic() + WAIT_S

@@ -69,5 +69,5 @@ async def test_a_probe_that_cannot_start_is_a_sentence(
 async def test_a_missing_permission_is_a_sentence(lab: LabCluster, cluster: Cluster) -> None:
     lab.denied.add(("list", "jobs"))
 
-    with pytest.raises(ClusterError, match="jobs is forbidden"):
+    with pytest.raises(ClusterError, match=r"jobs\.batch is forbidden"):
         await checking.check(cluster, Options(), "")

@@ -129,7 +129,8 @@ async def test_a_quota_that_is_used_up_is_a_sentence(cluster: Cluster) -> None:
     meta = {"name": "organization", "namespace": "a"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta}
     await cluster.apply({**quota, "spec": {"hard": {"persistentvolumeclaims": "0"}}})
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {**meta, "name": "one"}, "spec": {}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {**meta, "name": "one"}}
+    claim["spec"] = {"resources": {"requests": {"storage": "64Mi"}}}
 
     with pytest.raises(ClusterError, match="the quota of the organization in the cluster is used up"):
         await cluster.apply(claim)

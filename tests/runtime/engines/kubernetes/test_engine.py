@@ -275,7 +275,7 @@ async def test_a_start_that_the_platform_did_not_finish_is_taken_over(lab: Lab) 
 
 
 async def test_a_limit_resizes_the_pod_in_place(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app(cpu=2.0))
+    await lab.start(lab.app(cpu=2.0, memory_mb=1024))  # 2000m and 1024Mi, which the API server writes as 2 and 1Gi
 
     def cpu() -> str:
         (pod,) = cluster.call(lambda: cluster.store.all("Pod"))
@@ -285,8 +285,18 @@ async def test_a_limit_resizes_the_pod_in_place(lab: Lab, cluster: LabCluster) -
     limited = cpu()
     await lab.engine.workloads.limit("r1", None)
 
-    assert (limited, cpu()) == ("250m", "2000m")
+    assert (limited, cpu()) == ("250m", "2")
     assert await lab.get("r1", "hello") == "hello"
+
+
+async def test_a_claim_of_whole_gigabytes_grows_and_does_not_shrink(lab: Lab, cluster: LabCluster) -> None:
+    sizes = []
+    for size_mb in (1024, 512, 1024, 1536):
+        await lab.engine.volumes.ensure("17", uid=0, size_mb=size_mb)
+        (claim,) = cluster.objects("PersistentVolumeClaim")
+        sizes.append(claim["spec"]["resources"]["requests"]["storage"])
+
+    assert sizes == ["1Gi", "1Gi", "1Gi", "1536Mi"]
 
 
 # Logs and commands.
@@ -351,6 +361,16 @@ async def test_a_command_beside_a_running_app_with_a_volume_has_two_streams(lab:
     end, out, err = await run(lab, "echo out; echo err >&2; exit 3", volume="17")
 
     assert (end, out, err) == (CommandEnd(3, None), "out\n", "err\n")
+
+
+async def test_a_missing_program_in_the_pod_of_an_app_is_a_sentence(lab: Lab) -> None:
+    await lab.engine.volumes.ensure("17", uid=0, size_mb=64)
+    await lab.start(lab.app(volume="17"))
+
+    end = await lab.engine.commands.run(lab.app(volume="17"), ["missing"], lambda _, __: None, timeout_s=30.0)
+
+    assert end.code == 125
+    assert "executable file not found" in (end.why or "")
 
 
 async def test_a_command_whose_image_is_missing_says_so(lab: Lab) -> None:

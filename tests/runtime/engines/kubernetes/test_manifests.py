@@ -210,3 +210,12 @@ def test_a_workload_without_egress_rules_has_no_policy_of_its_own() -> None:
 def test_a_program_that_is_no_image_cannot_be_started() -> None:
     with pytest.raises(CannotStart, match="runs images only"):
         manifests.deployment(app(files=None), PLACE)
+
+
+@pytest.mark.parametrize(("quantity", "expected"), [("64Mi", 64), ("1Gi", 1024), ("2Ti", 2_097_152), ("2048Ki", 2)])
+def test_quantities_of_the_api_are_read_with_each_unit(quantity: str, expected: int) -> None:
+    assert manifests.megabytes(quantity) == expected
+
+
+def test_a_quantity_without_a_unit_is_in_bytes() -> None:
+    assert manifests.megabytes("1073741824") == 1024

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import httpx2
-from httpx2.websockets import HTTPXWSException
+from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException
 from lightkube.config import client_adapter, kubeconfig
 from lightkube.core.exceptions import ConfigError
 from yaml import YAMLError
@@ -200,18 +200,21 @@ class Cluster:
             [("stdout", "true"), ("stderr", "true"), ("container", container), *(("command", word) for word in argv)]
         )
         url = f"{path_of('Pod', namespace, pod)}/exec"
+        status: Manifest | None = None
+        lost: Exception | None = None
         try:
             async with self._http.websocket(
                 url, params=query, subprotocols=EXEC_PROTOCOLS, max_message_size_bytes=1 << 20
             ) as session:
-                while True:
-                    frame = await session.receive_bytes()
-                    if frame and frame[0] == STATUS:
-                        return _exit_code(json.loads(frame[1:]))
-                    if len(frame) > 1 and frame[0] in (STDOUT, STDERR):
-                        put(frame[0], frame[1:])
+                try:
+                    status = await _read_frames(session, put)
+                except HTTPXWSException as error:
+                    lost = error  # Raised here, it would leave the session inside of an exception group.
         except (httpx2.HTTPError, HTTPXWSException) as error:
-            raise ClusterError(0, "", f"the command lost its connection to the cluster ({error})") from error
+            lost = error
+        if status is None:
+            raise ClusterError(0, "", f"the command lost its connection to the cluster ({lost})") from lost
+        return _exit_code(status)
 
     async def _send(
         self,
@@ -295,6 +298,17 @@ def _error_of(status: Manifest) -> ClusterError:
 def _retry_after(response: httpx2.Response) -> float:
     text = str(response.headers.get("Retry-After", ""))
     return min(float(text), LAST_RETRY_S) if text.isdecimal() else 0.0
+
+
+async def _read_frames(session: AsyncWebSocketSession, put: Callable[[int, bytes], None]) -> Manifest:
+    """Pass on the output of a command, and return its last frame: how it ended."""
+    while True:
+        frame = await session.receive_bytes()
+        if frame and frame[0] == STATUS:
+            status: Manifest = json.loads(frame[1:])
+            return status
+        if len(frame) > 1 and frame[0] in (STDOUT, STDERR):
+            put(frame[0], frame[1:])
 
 
 def _exit_code(status: Manifest) -> int:

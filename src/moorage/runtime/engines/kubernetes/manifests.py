@@ -255,6 +255,14 @@ def resources(cpu: float, memory_mb: int) -> Manifest:
     return {"limits": {"cpu": f"{limit_m}m", "memory": memory}, "requests": {"cpu": f"{request_m}m", "memory": memory}}
 
 
+def megabytes(quantity: str) -> int:
+    """Return a quantity of bytes in MB. The API server writes the largest unit that fits: 1024Mi becomes 1Gi."""
+    for suffix, size in (("Ki", 2**10), ("Mi", 2**20), ("Gi", 2**30), ("Ti", 2**40)):
+        if quantity.endswith(suffix):
+            return int(quantity.removesuffix(suffix)) * size // 2**20
+    return int(quantity) // 2**20
+
+
 def escape(argv: list[str]) -> list[str]:
     """Double each `$`: the kubelet replaces `$(NAME)` in commands by the value of a variable."""
     return [word.replace("$", "$$") for word in argv]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from moorage.runtime.engines.kubernetes import names
-from moorage.runtime.engines.kubernetes.manifests import Manifest
+from moorage.runtime.engines.kubernetes.manifests import Manifest, megabytes
 from moorage.runtime.engines.ports import Phase, ReplicaState
 
 # Reasons of a waiting container that no repetition mends.
@@ -144,8 +144,8 @@ def reason_of(owner: Manifest, pod: Manifest | None, ended: Manifest) -> str | N
         return took_longer(int(template["activeDeadlineSeconds"]))
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled":
-        memory = template["containers"][0]["resources"]["limits"]["memory"].removesuffix("Mi")
-        return f"it ran out of memory ({memory} MB)"
+        memory = template["containers"][0]["resources"]["limits"]["memory"]
+        return f"it ran out of memory ({megabytes(memory)} MB)"
     if code is None:
         why = pod.get("status", {}).get("message") if pod is not None else None
         return f"its pod was ended by the cluster ({why})" if why else "its pod was ended by the cluster"

@@ -205,7 +205,7 @@ class KubernetesReplicas:
         if owner is None or pod is None:
             return
         given = owner["spec"]["template"]["spec"]["containers"][0]["resources"]
-        memory_mb = int(given["limits"]["memory"].removesuffix("Mi"))
+        memory_mb = manifests.megabytes(given["limits"]["memory"])
         wanted = given if cpu is None else manifests.resources(cpu, memory_mb)
         change = {"spec": {"containers": [{"name": names.CONTAINER, "resources": wanted}]}}
         meta = pod["metadata"]

@@ -29,10 +29,8 @@ class KubernetesVolumes:
         async with self._locks.setdefault(volume, Lock()):
             namespace = await self._objects.ensure_organization(org_id)
             found = await self._objects.find_claims(volume, namespace)
-            if found:
-                has_mb = int(found[0]["spec"]["resources"]["requests"]["storage"].removesuffix("Mi"))
-                if size_mb <= has_mb:
-                    return
+            if found and size_mb <= manifests.megabytes(found[0]["spec"]["resources"]["requests"]["storage"]):
+                return
             name = found[0]["metadata"]["name"] if found else f"volume-{volume}-{secrets.token_hex(4)}"
             claim = manifests.claim(volume, name, namespace, size_mb, self._options.storage_class)
             await self._cluster.apply(claim)
