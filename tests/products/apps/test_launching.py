@@ -28,13 +28,14 @@ def test_without_the_variable_the_platform_chooses() -> None:
     assert own_port({}) == 0
 
 
-async def released(db: Database, team: Team, name: str) -> Release:
+async def released(db: Database, team: Team, name: str, values: tuple[tuple[str, str], ...] = ()) -> Release:
     """Return a release of a project whose framework asks for two random values."""
-    plan = msgspec.json.encode(Plan("container", "nodejs", start="node .", keys=("APP_KEY", "SALT"))).decode()
+    plan = Plan("container", "nodejs", start="node .", keys=("APP_KEY", "SALT"), values=values)
+    text = msgspec.json.encode(plan).decode()
 
     def unit(tx: Tx) -> Release:
         project = projects.get(tx, team.org_id, name)
-        made = deployments.start(tx, team.org_id, project, DeploymentRequest("rollback", plan=plan, is_app=True))
+        made = deployments.start(tx, team.org_id, project, DeploymentRequest("rollback", plan=text, is_app=True))
         return read_release(tx, team.org_id, made.id)
 
     return await db.write(unit)
@@ -63,3 +64,14 @@ async def test_a_value_of_the_user_takes_the_place_of_a_random_one(app: App, db:
 
     assert release.env["APP_KEY"] == "mine"
     assert "mine" not in release.hidden
+
+
+@pytest.mark.anyio
+async def test_a_value_of_the_user_takes_the_place_of_one_of_the_example(app: App, db: Database) -> None:
+    team = await make_team(app, db)
+    await team.create("app", "container", env=[{"name": "TIDE", "value": "high"}])
+
+    release = await released(db, team, "app", values=(("TIDE", "low"), ("QUAY", "west")))
+
+    assert (release.env["TIDE"], release.env["QUAY"]) == ("high", "west")
+    assert "west" not in release.hidden

@@ -39,11 +39,11 @@ CASES = {
     ),
     "a variable that an app misses": (
         "Traceback (most recent call last):\nException: DATABASE_URL environment variable not defined\n",
-        ("the variable DATABASE_URL is not set", "`env`"),
+        ("the variable DATABASE_URL is not set", "`moorage databases create <project>-db --project <project>`"),
     ),
     "a variable that a schema requires": (
         'Error: Config validation error: "MONGODB_URL" is required\n    at Object.<anonymous> (/work/config.js:27:9)',
-        ("the variable MONGODB_URL is not set",),
+        ("the variable MONGODB_URL is not set", "the platform has no MongoDB", "`secrets`"),
     ),
     "a variable that a client requires": (
         "OpenAIError: The OPENAI_API_KEY environment variable is missing or empty; either provide it",
@@ -64,11 +64,11 @@ CASES = {
     ),
     "a host of Docker Compose": (
         "Error: getaddrinfo ENOTFOUND redis\n    at GetAddrInfoReqWrap.onlookup (node:dns:107:26)\n",
-        ("the host redis", "create a database"),
+        ("the host redis", "the platform has no Redis"),
     ),
     "a database of Docker Compose": (
         'psycopg2.OperationalError: could not translate host name "db" to address: Name or service not known\n',
-        ("the host db", "create a database"),
+        ("the host db", "moorage databases create"),
     ),
     "a host that a build downloads from": (
         "[cause]: Error: getaddrinfo ENOTFOUND fonts.example.com\nError: Cannot find the font path.\n",
@@ -110,7 +110,7 @@ CASES = {
     ),
     "a variable of a file of variables": (
         '  File "/work/db.py", line 7, in <module>\n    URL = config["DATABASE_URL"]\nKeyError: \'DATABASE_URL\'\n',
-        ("variable DATABASE_URL is not set", "`env`"),
+        ("variable DATABASE_URL is not set", "moorage databases create"),
     ),
     "a variable of Python": (
         "Traceback:\n  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'STRIPE_KEY'\n",
@@ -126,11 +126,11 @@ CASES = {
     ),
     "a database on its own machine": (
         "Error: connect ECONNREFUSED 127.0.0.1:5432\n    at TCPConnectWrap\n",
-        ("PostgreSQL on its own machine", "create a database"),
+        ("PostgreSQL on its own machine", "moorage databases create"),
     ),
     "a MongoDB on its own machine": (
         "MongooseServerSelectionError: connect ECONNREFUSED ::1:27017\n",
-        ("MongoDB on its own machine",),
+        ("MongoDB on its own machine", "the platform has no MongoDB"),
     ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
@@ -214,3 +214,20 @@ def test_the_version_of_python_that_a_dependency_needs_is_read_from_the_output_o
 
     assert needed_python(output) == ">=3.12"
     assert needed_python("ModuleNotFoundError: No module named 'django'") == ""
+
+
+def test_the_sentence_names_the_project_and_the_database() -> None:
+    sentence = explain("Error: connect ECONNREFUSED 127.0.0.1:3306\n", "shop")
+
+    assert sentence is not None
+    assert "`moorage databases create shop-db --type mysql --project shop`" in sentence
+
+
+def test_variables_of_the_example_are_named_for_an_app_that_prints_no_error() -> None:
+    names = [f"TIDE_{number}" for number in range(10)]
+
+    assert explain("listening soon\n", "shop", names[:2]) == (
+        "its example of variables names TIDE_0, TIDE_1, which are not set: set them in `env` or `secrets`"
+    )
+    assert "TIDE_7 and others, which" in (explain("", "shop", names) or "")
+    assert explain("Error: no tide\n", "shop", names) == "Error: no tide"

@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from moorage.core.db.store import Database
+from moorage.core.kit.crypto import CannotDecrypt
+from moorage.errors import NotFound
 from moorage.products.apps import health, probing, service
 from moorage.products.apps.health import HealthCheck
+from moorage.products.apps.launching import read_release
 from moorage.products.apps.logs.start_output import StartOutput
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
@@ -51,11 +54,20 @@ class AppDeployer:
             async with output.copied():
                 await log.guard(self._wait_until_ready(deployment, write))
         except CannotDeploy as failure:
-            hint = diagnosis.explain("\n".join(output.recent))
+            hint = await self._explain(deployment, "\n".join(output.recent))
             raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
         if warning := diagnosis.refused_visitors("\n".join(output.recent)):
             log.say(f"warning: {warning}")
         await self._probe(deployment)
+
+    async def _explain(self, deployment: Deployment, output: str) -> str | None:
+        """Return one sentence for the output of an app that did not start, or None."""
+        try:
+            release = await self._db.read(lambda tx: read_release(tx, deployment.org_id, deployment.id))
+        except (NotFound, CannotDecrypt):
+            return diagnosis.explain(output)
+        missing = [name for name in release.plan.variables if name not in release.env]
+        return diagnosis.explain(output, release.project.name, missing)
 
     @contextlib.asynccontextmanager
     async def watched(self, deployment: Deployment) -> AsyncIterator[Callable[[], Swap]]:

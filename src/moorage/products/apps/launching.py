@@ -86,7 +86,7 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     plan = decode(deployment.plan, Plan)
     release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
     made = {name: _made_value(tx.env.app_key, release.volume, name) for name in plan.keys if name not in env}
-    return replace(release, env={**made, **env}, hidden=[*release.hidden, *made.values()])
+    return replace(release, env={**dict(plan.values), **made, **env}, hidden=[*release.hidden, *made.values()])
 
 
 def _made_value(key: bytes, place: str, name: str) -> str:

@@ -166,7 +166,7 @@ class _Build:
             has_pnpm=manager is not None and manager.name == "pnpm",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
-        self._env = {**tools.choice(manager), **dict.fromkeys(plan.keys, BUILD_KEY), **request.env}
+        self._env = {**tools.choice(manager), **dict(plan.values), **dict.fromkeys(plan.keys, BUILD_KEY), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
     async def run(self, slot: int, cache_root: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from moorage.runtime.builds import system_packages
 from moorage.runtime.sandbox.runs.job import OUT_OF_MEMORY, TIMED_OUT, Finished
 
 MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
+PROJECT = "<project>"  # stands for the name of the project in a sentence
+MAX_VARIABLES = 8  # that are named
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
@@ -24,15 +26,26 @@ class Rule(NamedTuple):
     sentence: Callable[[re.Match[str]], str]
 
 
-def explain(output: str) -> str | None:
-    """Return one sentence for the output of a failed program, or None."""
+def explain(output: str, project: str = PROJECT, variables: Sequence[str] = ()) -> str | None:
+    """Return one sentence for the output of a failed program, or None.
+
+    `variables` are those that the repository names in an example and that are not set.
+    """
     text = _COLOURS.sub("", output)
+    sentence = _explained(text) or error_line(text)
+    if sentence is None and variables:
+        shown = ", ".join(variables[:MAX_VARIABLES]) + (" and others" if len(variables) > MAX_VARIABLES else "")
+        sentence = f"its example of variables names {shown}, which are not set: set them in `env` or `secrets`"
+    return None if sentence is None else sentence.replace(PROJECT, project)
+
+
+def _explained(text: str) -> str | None:
     if missing := system_packages.explain_missing(text):
         return missing
     for rule in RULES:
         if matches := list(rule.pattern.finditer(text)):
             return rule.sentence(matches[-1])
-    return error_line(text)
+    return None
 
 
 def needed_python(output: str) -> str:
@@ -111,22 +124,50 @@ def _peer_conflict(match: re.Match[str]) -> str:
 
 def _no_database(match: re.Match[str]) -> str:
     name = _DATABASES.get(next((group for group in match.groups() if group), ""), "a database")
+    return f"the app connects to {name} on its own machine, and there is none: {_database_fix(name)}"
+
+
+def _no_variable(match: re.Match[str]) -> str:
+    name = next(group for group in match.groups() if group)
+    fix = "set it in `env` or `secrets`"
+    if name == "DATABASE_URL":
+        fix = f"`moorage databases create {PROJECT}-db --project {PROJECT}` creates a PostgreSQL and sets it"
+    elif engine := next((engine for engine, pattern in _OF_ENGINES.items() if pattern.search(name)), ""):
+        fix = _database_fix(engine)
+    return f"the variable {name} is not set, and the app does not start without it: {fix}"
+
+
+def _database_fix(name: str) -> str:
+    """Return how an app gets a database; the platform has PostgreSQL and MySQL."""
+    if name in ("MongoDB", "Redis"):
+        return (
+            f"the platform has no {name}, so set the address of a server elsewhere in a variable that the app reads, "
+            "in `secrets`"
+        )
+    kind = " --type mysql" if name == "MySQL" else ""
     return (
-        f"the app connects to {name} on its own machine, and there is none: create a database, and set its address in "
-        "a variable that the app reads"
+        f"`moorage databases create {PROJECT}-db{kind} --project {PROJECT}` creates one, and sets its address as "
+        "DATABASE_URL; set other variables that the app reads to its parts"
     )
 
 
+def _compose_host(match: re.Match[str]) -> str:
+    host = next(group for group in match.groups() if group)
+    name = next((name for name, pattern in _OF_ENGINES.items() if pattern.search(host.upper())), "")
+    return f"the app connects to the host {host}, which exists only under Docker Compose: {_database_fix(name)}"
+
+
 _DATABASES = {"5432": "PostgreSQL", "3306": "MySQL", "27017": "MongoDB", "6379": "Redis"}
-_NO_ADDRESS = (
-    "the app has no address of its database: create a database, and set its address in a variable that the app reads, "
-    "such as DATABASE_URL"
-)
-_COMPOSE_HOST = (
-    "the app connects to the host {0}, which exists only under Docker Compose: create a database, and set its address "
-    "in a variable that the app reads"
-)
-_NO_VARIABLE = "the variable {0} is not set, and the app does not start without it: set it in `env` or `secrets`"
+# Names of variables and of hosts in Docker Compose.
+_OF_ENGINES = {
+    "MongoDB": re.compile("MONGO"),
+    "Redis": re.compile("REDIS"),
+    "MySQL": re.compile("MYSQL|MARIADB"),
+    "PostgreSQL": re.compile(
+        "^(?:PG(?:HOST|USER|PASSWORD|DATABASE|PORT)|DB|DB_.+|DATABASE.*)$|POSTGRES|_PG_|DBHOST|DBNAME"
+    ),
+}
+_NO_ADDRESS = f"the app has no address of its database: {_database_fix('')}"
 _OLD_PACKAGES = (
     "a package of this app is too old for its version of Python, or too new for another package: raise the versions in "
     "requirements.txt, or name the Python that it needs in .python-version ({0})"
@@ -162,7 +203,7 @@ RULES = (
         r"|ImproperlyConfigured: Set the (\w+) environment variable"
         r"|validation errors? for \w*[Ss]ettings\n(\w+)\n\s+(?:Field required|field required)"
         r"|Missing required environment variable:? (\w+)",
-        _NO_VARIABLE,
+        _no_variable,
     ),
     rule(
         rf"(?:Error|Exception)\b[^\n]{{0,80}}?\b({_VARIABLE})\b['\"`]?(?: environment| env)?(?: variable| var)?"
@@ -171,7 +212,7 @@ RULES = (
         r"|(?:Error|Exception): (?:Please )?(?:[Mm]issing|[Ss]et|[Pp]rovide|[Ss]pecify|[Dd]efine)\b"
         rf"[^\n]{{0,60}}?\b({_VARIABLE})\b"
         rf"|Invalid environment variables:?[\s\S]{{0,300}}?\b({_VARIABLE})\b",
-        _NO_VARIABLE,
+        _no_variable,
     ),
     rule(
         r"'NoneType' object has no attribute '_instantiate_plugins'|Expected string or URL object, got None"
@@ -195,7 +236,7 @@ RULES = (
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([a-z][\w-]*)(?![\w.-])"
         r"|could not translate host name \"([a-z][\w-]*)\" to address|Unknown MySQL server host '([a-z][\w-]*)'"
         r"|Error -[235] connecting to ([a-z][\w-]*):\d+\.",
-        _COMPOSE_HOST,
+        _compose_host,
     ),
     rule(
         rf"File \"{_ROOT}?([^\"\n]+)\", line (\d+)\n(?:[^\n]*\n){{1,3}}?\s*((?:Syntax|Indentation|Tab)Error: [^\n]+)",

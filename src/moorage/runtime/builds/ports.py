@@ -117,6 +117,8 @@ class Plan:
     workdir: str = ""  # folder of the app below `base`: a package of the workspace at `base`
     node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
     keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
+    values: tuple[tuple[str, str], ...] = ()  # variables with the values of an example, unless the user sets them
+    variables: tuple[str, ...] = ()  # that an example of the repository names: for the reason of a failed start
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 

@@ -15,7 +15,7 @@ from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
-from moorage.runtime.builds.detection.values import examples
+from moorage.runtime.builds.detection.values import examples, variables
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -116,7 +116,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    plan = _with_examples(workspaces.complete(plan, folder), folder)
+    plan = _with_variables(_with_examples(workspaces.complete(plan, folder), folder), folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -150,6 +150,21 @@ def _with_examples(plan: Plan, folder: Folder) -> Plan:
     )
     build = " && ".join(filter(None, (examples.command(folder), plan.build)))
     return replace(plan, build=build, notes=(*plan.notes, *notes))
+
+
+def _with_variables(plan: Plan, folder: Folder) -> Plan:
+    """Set the variables that the code does not start without, by the example of the repository."""
+    needed = variables.required(folder, plan.language)
+    values = tuple((name, value) for name, value in needed.items() if value)
+    is_app = plan.kind == "container"
+    keys = (name for name, value in needed.items() if not value) if is_app else ()
+    plan = replace(plan, values=values, keys=tuple(dict.fromkeys((*plan.keys, *keys))))
+    if not values:
+        return replace(plan, variables=tuple(variables.named(folder)) if is_app else ())
+    has, them = ("have the values", "them") if len(values) > 1 else ("has the value", "it")
+    names = ", ".join(name for name, _ in values)
+    note = f"{names} {has} of the repository's example, unless a variable or a secret sets {them}"
+    return replace(plan, notes=(*plan.notes, note), variables=tuple(variables.named(folder)) if is_app else ())
 
 
 def describe(plan: Plan, health_path: str | None = None) -> list[str]:

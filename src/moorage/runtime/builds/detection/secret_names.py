@@ -53,12 +53,12 @@ def _in_python(folder: Folder) -> set[str]:
 def _in_node(folder: Folder) -> set[str]:
     packages = folder.node_packages
     found = {name for package, names in OF_PACKAGES.items() if package in packages for name in names}
-    for text in _scripts(folder):
+    for text in scripts(folder):
         found.update(name for pattern in (_NODE, _SCHEMA) for match in pattern.findall(text) for name in match if name)
     return found
 
 
-def _scripts(folder: Folder) -> list[str]:
+def scripts(folder: Folder) -> list[str]:
     """Return the texts of the scripts, those of upper folders first."""
     texts: list[str] = []
     level = [""]

@@ -1,0 +1,103 @@
+"""Variables that a repository names in an example such as `.env.example`, and those that its code requires.
+
+The instructions for a clone say to copy the example to `.env`, which `.gitignore` keeps out. A variable that the code
+does not start without gets the value of the example; a variable that the code may do without stays unset, because
+the example often has a placeholder that turns a feature on.
+"""
+
+from __future__ import annotations
+
+import re
+
+from moorage.runtime.builds.detection import secret_names
+from moorage.runtime.builds.detection.reading import Folder
+
+EXAMPLES = (
+    *(".env.example", ".env.sample", ".env.template", ".env.dist", ".env.local.example", ".env.example.local"),
+    *(".env.local.sample", ".env.development.example", ".env.production.example", ".env-example", ".env.default"),
+    *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example"),
+)
+OWN = (".env", ".env.local", ".env.production", ".env.production.local")
+# The platform sets them.
+_PLATFORM = frozenset({"PORT", "HOST", "HOME", "NODE_ENV", "TMPDIR", "LANG", "PATH"})
+_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+# An example of these would be a password that everybody knows. The first ones serve with any value, which is random;
+# the others belong to services elsewhere.
+_OWN_SECRET = re.compile(
+    r"(?:PASSWORD|PASSWD|PASSPHRASE|SALT|(?:^|_)(?:APP|SESSION|COOKIE|JWT|AUTH|CSRF|TOKEN|ENCRYPTION|SIGNING|HASH)"
+    r"(?:_\w+)?_(?:SECRET|KEY)|^SECRET(?:_KEY)?)$"
+)
+_OTHER_SECRET = re.compile(r"SECRET|TOKEN|PRIVATE|CREDENTIAL|DSN$|(?:^|_)KEYS?$")
+_PLACEHOLDER = re.compile(
+    r"(?i)^[*x.<\[{]|\byour\b|your[-_]|\bxxx|change[-_ ]?me|\.\.\.$|<[\w -]+>|example\.(?:com|org)"
+)
+_VALIDATORS = re.compile(
+    r"['\"](?:zod|joi|@hapi/joi|envalid|yup|valibot|env-schema|@fastify/env|env-var|znv|@t3-oss/env-\w+)['\"]"
+)
+_SETTINGS = re.compile(r"^class\s+\w+\(\s*\w*Settings\b", re.MULTILINE)  # of Pydantic
+_MAX_VALUE_CHARS = 500
+
+
+def named(folder: Folder) -> dict[str, str]:
+    """Return the variables of the example with their values, without those that the repository sets."""
+    text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), "")
+    own = {match[1] for name in OWN for match in _LINE.finditer(folder.find_text(name) or "")}
+    found = {match[1]: _value(match[2]) for match in _LINE.finditer(text)}
+    return {name: value for name, value in found.items() if name not in own | _PLATFORM}
+
+
+def required(folder: Folder, language: str) -> dict[str, str]:
+    """Return the variables of the example that the code does not start without; "" for one that needs a random value.
+
+    Those whose value nobody but the user knows are left out.
+    """
+    examples = named(folder)
+    if not examples or language not in ("python", "nodejs"):
+        return {}
+    texts = list(folder.python_files.values()) if language == "python" else secret_names.scripts(folder)
+    needs = _needed_by_python if language == "python" else _needed_by_node
+    schema = folder.find_text("prisma/schema.prisma") or ""
+    found = {}
+    for name, value in examples.items():
+        if not needs(texts, name) and not re.search(rf"\benv\(\s*['\"]{name}['\"]", schema):
+            continue
+        is_number = value.isdigit() or value.lower() in ("true", "false")
+        if _OWN_SECRET.search(name.upper()) and not is_number:
+            found[name] = ""
+        elif value and (is_number or not (_OTHER_SECRET.search(name.upper()) or _PLACEHOLDER.search(value))):
+            found[name] = value
+    return found
+
+
+def _needed_by_python(texts: list[str], name: str) -> bool:
+    reads = re.compile(
+        rf"\benviron\s*\[\s*['\"]{name}['\"]\s*\]"
+        rf"|\b(?:config|env(?:\.(?:str|int|bool|float|list|url|db|dj_db_url))?)\(\s*['\"]{name}['\"]\s*"
+        r"(?:,\s*cast\s*=\s*\w+(?:\(\))?\s*)?\)"
+    )
+    field = re.compile(rf"^[ \t]+{name}[ \t]*:[ \t]*[\w.\[\], |]+(?:#.*)?$", re.MULTILINE | re.IGNORECASE)
+    return any(reads.search(text) or (_SETTINGS.search(text) and field.search(text)) for text in texts)
+
+
+def _needed_by_node(texts: list[str], name: str) -> bool:
+    checks = re.compile(
+        rf"^if\s*\(\s*!\s*process\.env\.{name}\s*\)[\s\S]{{0,200}}?(?:throw\b|process\.exit)"
+        rf"|\b(?:invariant|assert(?:\.ok)?)\(\s*process\.env\.{name}\b|\bprocess\.env\.{name}!"
+        rf"|\b(?:requireEnv|requiredEnv|getOrThrow|getEnvOrThrow|mustGetEnv|required)(?:<\w+>)?\(\s*['\"]{name}['\"]",
+        re.MULTILINE,
+    )
+    # A schema has a line for each variable; one with a default is not required.
+    line = re.compile(
+        rf"^(?![^\n]*(?:default|optional|fallback|devDefault))[^\n]*\b{name}\b['\"]?\s*[:,]", re.MULTILINE
+    )
+    return any(
+        checks.search(text) or ("process.env" in text and _VALIDATORS.search(text) and line.search(text))
+        for text in texts
+    )
+
+
+def _value(text: str) -> str:
+    """Return a value without its quotes or comment."""
+    if match := re.match(r"(['\"`])(.*?)\1", text):
+        return match[2][:_MAX_VALUE_CHARS]
+    return re.sub(r"(?:^|\s)#.*", "", text).strip()[:_MAX_VALUE_CHARS]

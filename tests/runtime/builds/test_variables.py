@@ -1,0 +1,74 @@
+"""Variables of an example such as .env.example: those that the code requires, and their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime.builds.build_support import make_app_request, write_files
+
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.values import variables
+
+ZOD = "import { z } from 'zod';\nexport const env = z.object({\n  %s\n}).parse(process.env);\n"
+
+
+@pytest.mark.parametrize(
+    ("example", "text", "found"),
+    [
+        ("HARBOR_MODE=deep\n", ZOD % "HARBOR_MODE: z.string(),", {"HARBOR_MODE": "deep"}),
+        ("HARBOR_MODE='deep sea' # of ships\n", ZOD % "HARBOR_MODE: z.string(),", {"HARBOR_MODE": "deep sea"}),
+        ("HARBOR_MODE=deep # of ships\n", ZOD % "HARBOR_MODE: z.string(),", {"HARBOR_MODE": "deep"}),
+        ("HARBOR_MODE=deep\n", ZOD % "HARBOR_MODE: z.string().default('low'),", {}),
+        ("HARBOR_MODE=deep\n", ZOD % "HARBOR_MODE: z.string().optional(),", {}),
+        ("HARBOR_MODE=deep\n", "const mode = process.env.HARBOR_MODE", {}),
+        ("HARBOR_MODE=deep\n", "if (!process.env.HARBOR_MODE) {\n  process.exit(1)\n}", {"HARBOR_MODE": "deep"}),
+        ("HARBOR_MODE=deep\n", "export const mode = process.env.HARBOR_MODE!", {"HARBOR_MODE": "deep"}),
+        ("DB_PASSWORD=changethis\n", ZOD % "DB_PASSWORD: z.string(),", {"DB_PASSWORD": ""}),
+        ("TIDE_API_KEY=abc\n", ZOD % "TIDE_API_KEY: z.string(),", {}),
+        ("TIDE_URL=****\nSEA_URL=\n", ZOD % "TIDE_URL: z.string(),\n  SEA_URL: z.string(),", {}),
+        ("PORT=3000\n", ZOD % "PORT: z.coerce.number(),", {}),
+    ],
+)  # fmt: skip
+def test_node_requires_variables(tmp_path: Path, example: str, text: str, found: dict[str, str]) -> None:
+    write_files(tmp_path, {".env.example": example, "src/env.ts": text, "package.json": "{}"})
+
+    assert variables.required(Folder(tmp_path, ""), "nodejs") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("mode = os.environ['HARBOR_MODE']", {"HARBOR_MODE": "deep"}),
+        ("mode = config('HARBOR_MODE', cast=str)", {"HARBOR_MODE": "deep"}),
+        ("mode = env.str('HARBOR_MODE')", {"HARBOR_MODE": "deep"}),
+        ("class Harbor(BaseSettings):\n    harbor_mode: str\n", {"HARBOR_MODE": "deep"}),
+        ("class Harbor(BaseSettings):\n    harbor_mode: str = 'low'\n", {}),
+        ("mode = config('HARBOR_MODE', default='low')", {}),
+        ("mode = os.environ.get('HARBOR_MODE')", {}),
+    ],
+)
+def test_python_requires_variables(tmp_path: Path, text: str, found: dict[str, str]) -> None:
+    write_files(tmp_path, {".env.example": "HARBOR_MODE=deep\n", "shop/settings.py": text})
+
+    assert variables.required(Folder(tmp_path, ""), "python") == found
+
+
+def test_a_plan_has_the_values_that_the_repository_does_not_set(tmp_path: Path) -> None:
+    server = "const mode = process.env.HARBOR_MODE!, name = process.env.HARBOR_NAME!, key = process.env.QUAY_PASSWORD!"
+    files = {
+        "package.json": {"scripts": {"start": "node server.js"}},
+        "server.js": server,
+        ".env.sample": "HARBOR_MODE=deep\nHARBOR_NAME=west\nQUAY_PASSWORD=quay\nTIDES=low\n",
+        ".env": "HARBOR_NAME=east\n",
+    }
+    write_files(tmp_path, files)
+    request = make_app_request(tmp_path)
+
+    plan = detect.make_plan(request, detect.open_base(request))
+
+    assert plan.values == (("HARBOR_MODE", "deep"),)
+    assert plan.keys == ("QUAY_PASSWORD",)
+    assert plan.variables == ("HARBOR_MODE", "QUAY_PASSWORD", "TIDES")
+    assert any("HARBOR_MODE has the value of the repository's example" in note for note in plan.notes)
