@@ -66,6 +66,10 @@ CASES = (
          start=f"gunicorn shop.wsgi {HOST_PORT}", server="gunicorn"),
     Case("Django", py("django", **{"site/manage.py": MANAGE, "site/shop/wsgi.py": ""}),
          start="cd site && gunicorn shop.wsgi", server="gunicorn"),
+    Case("Django", py("django", "dj-database-url", **{"manage.py": MANAGE, "shop/wsgi.py": "", "shop/settings.py":
+         "DATABASES = {'default': dj_database_url.config()}"}),
+         start="test \"${DATABASE_URL#sqlite}\" != \"$DATABASE_URL\" && python manage.py migrate --noinput; gunicorn",
+         server="gunicorn"),
     Case("Django", {"site/manage.py": MANAGE, "site/shop/wsgi.py": "", "README.md": ""},
          start="gunicorn shop.wsgi", server="django gunicorn"),
     Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "", "shop/settings.py":
@@ -103,6 +107,12 @@ CASES = (
          f"{ADD} @astrojs/node && sed -i -E 's#@astrojs/(vercel|netlify|cloudflare|deno)(/[a-z]+)?#@astrojs/node#; "
          r"s#adapter:\s*(\w+)\(#adapter: (() => \1({ mode: `standalone` }))(#' astro.config.* && astro build",
          start="node dist/server/entry.mjs"),
+    Case("Astro for another host", {**js("astro", "@astrojs/netlify"), "src/pages/api/tides.ts":
+         "export const prerender = false;\n"},
+         f"{ADD} @astrojs/node && sed -i -E 's#@astrojs/(vercel|netlify|cloudflare|deno)(/[a-z]+)?#@astrojs/node#; "
+         r"s#adapter:\s*(\w+)\(#adapter: (() => \1({ mode: `standalone` }))(#' astro.config.* && astro build",
+         start="node dist/server/entry.mjs"),
+    Case("Astro", {**js("astro", "@astrojs/netlify"), "src/pages/index.astro": "<h1>Tides</h1>"}, RUN, "dist"),
     Case("Astro server", {**js("astro", "@astrojs/node", scripts={"build": "astro build", "start": "astro dev"})},
          RUN, start="node dist/server/entry.mjs"),
     Case("Astro", js("astro", "vite"), RUN, "dist"),
@@ -274,6 +284,8 @@ CASES = (
     Case("FastAPI", py("fastapi", "uvicorn", **{"shop/web.py": "def create_app() -> FastAPI:\n    return FastAPI()"}),
          start="uvicorn --factory shop.web:create_app --host"),
     Case("FastHTML", py("python-fasthtml", **{"main.py": "from fasthtml.common import *"}), start="python main.py"),
+    Case("Litestar", py("litestar", **{"manage.py": "# named as in Django\nfrom app import run", "app.py":
+         "from litestar import Litestar\napp = Litestar([])"}), start="uvicorn app:app", server="uvicorn"),
     Case("Litestar", py("litestar", **{"app.py": "app = Litestar([])"}), start="uvicorn app:app", server="uvicorn"),
     Case("Starlette", py("starlette", **{"app.py": "app = Starlette()"}), start="uvicorn app:app", server="uvicorn"),
     Case("Quart", py("quart", **{"app.py": "app = Quart('x')"}), start="uvicorn app:app", server="uvicorn"),

@@ -13,6 +13,7 @@ from tests.e2e.starters.rare import (
     other_hosts,
     python_apps,
     python_old,
+    variables,
 )
 from tests.e2e.starters.shapes import Starter
 
@@ -27,5 +28,6 @@ GROUPS = (
     other_hosts,
     python_old,
     node_fonts,
+    variables,
 )
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

@@ -15,12 +15,16 @@ from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
-from moorage.runtime.builds.detection.values import examples, variables
+from moorage.runtime.builds.detection.values import databases, examples, variables
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
 MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 MAX_NAMES = 12
+_SQLITE_NOTE = (
+    "DATABASE_URL is not set: the app has a SQLite file, which is lost at its next start; `moorage databases create` "
+    "with --project gives it a PostgreSQL"
+)
 _ADD = {
     "npm": "npm install --no-save --no-audit --no-fund",
     "pnpm": "pnpm add --config.node-linker=hoisted --config.ignore-workspace-root-check=true",
@@ -116,7 +120,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    plan = _with_variables(_with_examples(workspaces.complete(plan, folder), folder), folder)
+    plan = _with_variables(request, _with_examples(workspaces.complete(plan, folder), folder), folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -152,19 +156,26 @@ def _with_examples(plan: Plan, folder: Folder) -> Plan:
     return replace(plan, build=build, notes=(*plan.notes, *notes))
 
 
-def _with_variables(plan: Plan, folder: Folder) -> Plan:
+def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
     """Set the variables that the code does not start without, by the example of the repository."""
     needed = variables.required(folder, plan.language)
-    values = tuple((name, value) for name, value in needed.items() if value)
     is_app = plan.kind == "container"
+    notes = []
+    if is_app and plan.language == "python" and databases.NAME not in request.env and databases.needs_url(folder):
+        needed[databases.NAME] = databases.SQLITE
+        notes.append(_SQLITE_NOTE)
+    values = tuple((name, value) for name, value in needed.items() if value)
     keys = (name for name, value in needed.items() if not value) if is_app else ()
-    plan = replace(plan, values=values, keys=tuple(dict.fromkeys((*plan.keys, *keys))))
-    if not values:
-        return replace(plan, variables=tuple(variables.named(folder)) if is_app else ())
-    has, them = ("have the values", "them") if len(values) > 1 else ("has the value", "it")
-    names = ", ".join(name for name, _ in values)
-    note = f"{names} {has} of the repository's example, unless a variable or a secret sets {them}"
-    return replace(plan, notes=(*plan.notes, note), variables=tuple(variables.named(folder)) if is_app else ())
+    if shown := [name for name, value in values if value != databases.SQLITE]:
+        has, them = ("have the values", "them") if len(shown) > 1 else ("has the value", "it")
+        notes.append(f"{', '.join(shown)} {has} of the repository's example, unless a variable or a secret sets {them}")
+    return replace(
+        plan,
+        values=values,
+        keys=tuple(dict.fromkeys((*plan.keys, *keys))),
+        notes=(*plan.notes, *notes),
+        variables=tuple(variables.named(folder)) if is_app else (),
+    )
 
 
 def describe(plan: Plan, health_path: str | None = None) -> list[str]:

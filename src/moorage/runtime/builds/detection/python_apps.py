@@ -45,6 +45,9 @@ _SERVED = re.compile(
 )
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)[\w.]*\s+import|import\s+(\w+))", re.MULTILINE)
 
+_DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\(")
+# The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
+_IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
 _ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
 
@@ -113,9 +116,13 @@ def flask(folder: Folder) -> str:
     texts = folder.python_files.values()
     makes_tables = any(_INIT_DB.search(text) for text in texts) and any("sqlite3.connect(" in text for text in texts)
     words = shlex.split(command)[:2]
-    if not makes_tables or len(words) < 2 or words[1].startswith("-"):
+    if len(words) < 2 or words[1].startswith("-"):
         return command
-    return f"flask --app {shlex.quote(words[1])} init-db; {command}"
+    if makes_tables:
+        return f"flask --app {shlex.quote(words[1])} init-db; {command}"
+    if "flask-migrate" in folder.python_packages and folder.has("migrations/env.py") and not folder.has("Procfile"):
+        return f"{_IF_SQLITE} && flask --app {shlex.quote(words[1])} db upgrade; {command}"
+    return command
 
 
 def _flask_server(folder: Folder) -> str:
@@ -217,6 +224,8 @@ def django(folder: Folder) -> str:
     migrate = ""
     if any("django.db.backends.sqlite3" in text for text in django_settings_texts(folder, place)):
         migrate = "python manage.py migrate --noinput; "
+    elif any(_DATABASE_URL.search(text) for text in django_settings_texts(folder, place)):
+        migrate = f"{_IF_SQLITE} && python manage.py migrate --noinput; "
     is_asgi = not {"channels", "daphne"}.isdisjoint(folder.python_packages)
     if is_asgi and package and folder.has(f"{at}{package.replace('.', '/')}/asgi.py"):
         return f"{cd}{migrate}daphne -b {HOST} -p {PORT} {package}.asgi:application"
@@ -256,7 +265,11 @@ def _django_package(folder: Folder, at: str, settings: str) -> str:
 
 
 def _is_django(folder: Folder, place: str) -> bool:
-    return "django" in (folder.find_text(f"{place}/manage.py".lstrip("/")) or "").lower()
+    text = folder.find_text(f"{place}/manage.py".lstrip("/")) or ""
+    return (
+        re.search(r"DJANGO_SETTINGS_MODULE|execute_from_command_line|^[ \t]*(?:import|from) django\b", text, re.M)
+        is not None
+    )
 
 
 def _rank(name: str) -> tuple[int, int, str]:

@@ -31,6 +31,7 @@ STRAPI_KEYS = (
     *("APP_KEYS", "API_TOKEN_SALT", "ADMIN_JWT_SECRET", "TRANSFER_TOKEN_SALT", "JWT_SECRET", "ENCRYPTION_KEY"),
 )
 UMI_FILES = (".umirc.ts", ".umirc.js", "config/config.ts", "config/config.js")
+MAX_PAGE_FOLDERS = 50  # of Astro that are searched
 NITRO = "node .output/server/index.mjs"
 # Behind the gateway the app does not know its address: without it form posts are refused as cross-site.
 SVELTE = "PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"
@@ -75,6 +76,17 @@ def _astro_adapter(folder: Folder) -> str:
     """Return the Node adapter, in the version that belongs to the project's Astro."""
     version = {2: "@5", 3: "@6", 4: "@8", 5: "@9.0", 6: "@10.0", 7: "@11.0"}.get(_major(folder, "astro"), "")
     return f"@astrojs/node{version}"
+
+
+def _rendered_page(folder: Folder) -> str | None:
+    """Return a page of Astro that the server renders for each request, though the others are static."""
+    places = ["src/pages"]
+    for place in places:  # grows
+        for name in folder.glob(f"{place}/*"):
+            if re.search(r"^export const prerender\s*=\s*false\b", folder.find_text(name) or "", re.MULTILINE):
+                return name
+        places += folder.folders(place) if len(places) < MAX_PAGE_FOLDERS else []
+    return None
 
 
 def _docs_output(tool: str) -> Callable[[Folder], str]:
@@ -196,7 +208,9 @@ def _docusaurus_webpack(folder: Folder) -> str:
 NEXT, NUXT, KIT, ASTRO = npm("next"), npm("nuxt", "nuxt3", "nuxt-edge"), npm("@sveltejs/kit"), npm("astro")
 SERVER = Sign("a server package that the `start` script runs", has_server)
 NUXT_2 = Sign("version 2", lambda folder: (_major(folder, "nuxt") == 2 and "Nuxt 2") or None)
-ASTRO_SERVER = contains(r"output\s*:\s*['\"`](?:server|hybrid)", *configs("astro"), words="`output: 'server'`")
+ASTRO_SERVER = contains(r"output\s*:\s*['\"`](?:server|hybrid)", *configs("astro"), words="`output: 'server'`") | Sign(
+    "`prerender = false` below src/pages", _rendered_page
+)
 GENERATES = script(r"\bgenerate\b", "build", words="`nuxt generate` as the `build` script") | (
     ~script(".", "build", words="`build` script") & script(".", "generate", words="`generate` script")
 )
