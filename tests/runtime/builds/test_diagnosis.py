@@ -231,3 +231,7 @@ def test_variables_of_the_example_are_named_for_an_app_that_prints_no_error() ->
     )
     assert "TIDE_7 and others, which" in (explain("", "shop", names) or "")
     assert explain("Error: no tide\n", "shop", names) == "Error: no tide"
+    assert explain("TypeError: expected token to be a str, received NoneType\n", "shop", ["TOKEN"]) == (
+        "TypeError: expected token to be a str, received NoneType; its example of variables names TOKEN, which are not "
+        "set: set them in `env` or `secrets`"
+    )

@@ -16,6 +16,10 @@ MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
 _VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
+# Of an error line: a value is missing.
+_NOTHING = re.compile(
+    r"(?i)\b(?:None(?:Type)?|undefined|null|missing|required|empty|token|api[ _-]?key|credentials?)\b"
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -32,11 +36,13 @@ def explain(output: str, project: str = PROJECT, variables: Sequence[str] = ()) 
     `variables` are those that the repository names in an example and that are not set.
     """
     text = _COLOURS.sub("", output)
-    sentence = _explained(text) or error_line(text)
-    if sentence is None and variables:
+    sentence, error = _explained(text), error_line(text) or ""
+    if sentence is None and variables and (not error or _NOTHING.search(error)):
         shown = ", ".join(variables[:MAX_VARIABLES]) + (" and others" if len(variables) > MAX_VARIABLES else "")
         sentence = f"its example of variables names {shown}, which are not set: set them in `env` or `secrets`"
-    return None if sentence is None else sentence.replace(PROJECT, project)
+        sentence = f"{error}; {sentence}" if error else sentence
+    sentence = sentence or error
+    return sentence.replace(PROJECT, project) if sentence else None
 
 
 def _explained(text: str) -> str | None:

@@ -15,7 +15,7 @@ from moorage.runtime.builds.detection.reading import Folder
 EXAMPLES = (
     *(".env.example", ".env.sample", ".env.template", ".env.dist", ".env.local.example", ".env.example.local"),
     *(".env.local.sample", ".env.development.example", ".env.production.example", ".env-example", ".env.default"),
-    *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example"),
+    *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example", ".example.env", ".example-env"),
 )
 OWN = (".env", ".env.local", ".env.production", ".env.production.local")
 # The platform sets them.
