@@ -234,6 +234,12 @@ CASES = (
     Case("Strapi", js("@strapi/strapi", scripts={"build": "strapi build", "start": "strapi start"}), RUN,
          start="npm start"),
     Case("KeystoneJS", js("@keystone-6/core", "next", "react"), RUN, start="keystone start"),
+    Case("server as an export", {"package.json": {"dependencies": {"hono": "^4"}}, "src/index.ts":
+         "import { Hono } from 'hono'\nconst app = new Hono()\nexport default app\n"},
+         f"{ADD} tsx @hono/node-server", start="node --import tsx --input-type=module -e "),
+    Case("server as an export", {"package.json": {"dependencies": {"express": "^5"}}, "api/index.js":
+         "const app = require('express')()\nmodule.exports = app\n"},
+         f"{ADD} tsx", start="node --import tsx --input-type=module -e "),
     Case("Fastify", js("fastify", **SERVER), start="npm start"),
     Case("Koa", js("koa", **SERVER), start="npm start"),
     Case("Hapi", js("@hapi/hapi", **SERVER), start="npm start"),

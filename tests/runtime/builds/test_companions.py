@@ -137,3 +137,34 @@ async def test_a_pinned_version_without_a_wheel_is_raised_to_one_that_has_it(tmp
 
     assert await app.run([".venv/bin/python", "shown.py"], app.launch("python shown.py")) == ("True 1.16.0\n", "")
     assert "newer ones are installed (pillow>=8.0.0,<10)" in app.log.text("system")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "fixed"),
+    [
+        ("Django==1.10.5", ("django==1.11.29",)),
+        ("django==1.11.29", ()),
+        ("Django==1.6", ()),
+        ("django>=1.10", ()),
+        ("Django==1.10.5 --hash=sha256:ab", ()),
+        ("fastapi==0.63.0\npydantic==1.8.2", ("pydantic>=1.10.13,<2",)),
+        ("pydantic==1.8.2\ntyping_extensions==3.7.4", ("pydantic>=1.10.13,<2", "typing-extensions>=4.2")),
+        ("pydantic==1.10.13", ()),
+        ("pydantic==2.5.0", ()),
+    ],
+)
+def test_a_version_that_no_current_python_imports_is_replaced(
+    tmp_path: Path, requirement: str, fixed: tuple[str, ...]
+) -> None:
+    write_files(tmp_path, {"requirements.txt": requirement})
+
+    assert companions.fixed(Folder(tmp_path, "")) == fixed
+
+
+def test_a_lock_has_no_version_that_no_current_python_imports() -> None:
+    lock = "fastapi==0.63.0 --hash=sha256:ab\npydantic==1.8.2 --hash=sha256:cd\ntyping-extensions==3.7.4\n"
+
+    assert companions.fixed_lock(lock) == (
+        "fastapi==0.63.0 --hash=sha256:ab\npydantic>=1.10.13,<2\ntyping-extensions>=4.2\n"
+    )
+    assert companions.fixed_lock("pydantic==2.5.0\n") == "pydantic==2.5.0\n"

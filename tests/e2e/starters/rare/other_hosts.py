@@ -135,4 +135,40 @@ STARTERS = (
         },
         {"/": "Rendered by Flask"},
     ),
+    Starter(
+        "hono-exported",
+        "server as an export",
+        {
+            "package.json": package(type="module", dependencies={"hono": "^4.8.9"}),
+            "src/index.ts": """
+                import { Hono } from 'hono'
+                import { title } from './pages'
+
+                const app = new Hono()
+
+                app.get('/', (context) => context.text(title as string))
+
+                export default app
+            """,
+            "src/pages.ts": "export const title: string = 'Served by fetch'\n",
+        },
+        {"/": "Served by fetch"},
+    ),
+    Starter(
+        "express-exported",
+        "server as an export",
+        {
+            "package.json": package(dependencies={"express": "^4.21.2"}),
+            "api/index.js": """
+                const express = require('express')
+
+                const app = express()
+
+                app.get('/', (request, response) => response.send('Served by listen'))
+
+                module.exports = app
+            """,
+        },
+        {"/": "Served by listen"},
+    ),
 )

@@ -340,6 +340,11 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
         if bounds := companions.bounds(folder):
             notes = (*notes, f"newer versions do not fit to this project: {', '.join(bounds)}")
+        if fixed := companions.fixed(folder):
+            notes = (
+                *notes,
+                f"a pinned version is too old for this Python: {', '.join(fixed)} is installed in its place",
+            )
         if companions.has_old_psycopg2(folder):
             notes = (*notes, "psycopg2 is too old for this Python: a current psycopg2-binary is installed in its place")
         plan = replace(plan, install=install, server=needed, notes=notes)

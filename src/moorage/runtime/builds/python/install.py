@@ -25,6 +25,7 @@ _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
+FIXED = "fixed.txt"
 BUILD_TOOLS = "build-tools.txt"
 WHEELS, RAISED = "wheels.txt", "raised.txt"
 NEWER = "newer-"  # begins the names of lock files in which newer versions of compiled packages are allowed
@@ -76,10 +77,11 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     (target / WHEELS).write_text("".join(f"--only-binary={name}\n" for name in companions.COMPILED))
     (target / RAISED).write_text("".join(f"{each}\n" for each in companions.raised(folder)))
     (target / BUILD_TOOLS).write_text(_OLD_BUILD_TOOLS)
+    (target / FIXED).write_text("".join(f"{each}\n" for each in companions.fixed(folder)))
     (target / COMPANIONS).write_text("".join(f"{bound}\n" for bound in companions.bounds(folder)))
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
-            text = _RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text)
+            text = companions.fixed_lock(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
             (target / name).write_text(text)
             newer = companions.loosened(text)
             (target / f"{NEWER}{name}").write_text(newer)
@@ -146,6 +148,8 @@ def _with_retries(
     bounds, raised = companions.bounds(folder), companions.raised(folder)
     if companions.has_old_psycopg2(folder):
         install = [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"]
+    if companions.fixed(folder):
+        install = [*install, f"--override={layout.bin}/{FIXED}"]
     bounded = [*install, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
     # Compiling takes minutes, and needs libraries that most machines lack.
     first = [*bounded, *([f"--requirement={layout.bin}/{WHEELS}"] if raised else [])]

@@ -116,6 +116,47 @@ def has_old_psycopg2(folder: Folder) -> bool:
     return not is_hashed and _pins(folder, _EXACT).get("psycopg2", (99,)) < (2, 9, 5)
 
 
+class Fix(NamedTuple):
+    package: str
+    since: tuple[int, ...]  # versions that cannot be imported: from this one
+    below: tuple[int, ...]  # to this one
+    instead: tuple[str, ...]
+
+
+# Python 3.8 refuses the classes of models in Django before 1.11, and Python 3.7 the syntax of its widgets. Python 3.11
+# refuses the signatures of Pydantic before 1.10, which needs a newer typing-extensions than old locks have.
+FIXES = (
+    Fix("django", (1, 8), (1, 11, 17), ("django==1.11.29",)),
+    Fix("pydantic", (1,), (1, 10, 2), ("pydantic>=1.10.13,<2", "typing-extensions>=4.2")),
+)
+
+
+def fixed(folder: Folder) -> tuple[str, ...]:
+    """Return requirements that replace pinned versions which no current Python can import."""
+    if any("--hash" in line for line in folder.dependency_lines):
+        return ()
+    return _fixes(_pins(folder, _EXACT))
+
+
+def fixed_lock(lock: str) -> str:
+    """Return the requirements of a lock without versions that no current Python can import."""
+    matches = filter(None, map(_EXACT.match, lock.splitlines()))
+    fixes = {
+        re.split("[<>=]", each)[0]: each
+        for each in _fixes({_normal(match[1]): tuple(map(int, match[2].split("."))) for match in matches})
+    }
+    lines = []
+    for line in lock.splitlines():
+        match = _EXACT.match(line)
+        lines.append(fixes.get(_normal(match[1]) if match else "", line))
+    return "".join(f"{line}\n" for line in lines) if fixes else lock
+
+
+def _fixes(pins: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+    found = [fix for fix in FIXES if fix.since <= pins.get(fix.package, ()) < fix.below]
+    return tuple(each for fix in found for each in fix.instead if re.split("[<>=]", each)[0] in {fix.package, *pins})
+
+
 def raised(folder: Folder) -> tuple[str, ...]:
     """Return newer versions of the compiled packages that a project pins, for a Python that the pinned ones lack."""
     if any("--hash" in line for line in folder.dependency_lines):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table import exported
 from moorage.runtime.builds.detection.table.mixed import other_server
 from moorage.runtime.builds.detection.table.node_starts import (
     NODE_FILES,
@@ -347,6 +348,9 @@ SERVERS = (
         lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
         build="node ace build", after=_adonis_variables, keys=("APP_KEY",)),
     app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build", keys=STRAPI_KEYS),
+    app("server as an export", Sign("a file that exports an app and does not listen", exported.find), exported.start,
+        scripts=(), build="", server=exported.server,
+        note="the app is exported for another host: it is served by Node.js, on the port of the variable PORT"),
     *(
         app(name, npm(*packages) & SERVER, scripts=SERVER_BUILD)
         for name, *packages in (
