@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from moorage.core.kit import folders
@@ -22,6 +23,8 @@ from moorage.runtime.sandbox.rootfs.spec import CHANGES, FIRST_RANGE, IDS
 _FICLONE = 0x40049409
 _OVERLAY_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
+_Ids = tuple[int, int]
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def image_id(owner: int) -> int:
@@ -46,14 +49,18 @@ def ensure(folder: str, first: int) -> str:
     return str(target)
 
 
-def move_owners(folder: str, first: int, owner: tuple[int, int] | None = None) -> None:
+def move_owners(folder: str, first: int, owner: _Ids | None = None) -> None:
     """Give a folder tree owners of the range from `first`; with 0, ids of the image again. Safe to repeat.
 
-    Owners that are neither of an image nor of a range become `owner`, a pair of ids of the image.
+    Owners that are neither of an image nor of a range become `owner`, a pair of ids of the image. Programs of the
+    tenant may change the folder meanwhile, so each folder is opened without following a link, and its entries are
+    named relative to it.
     """
-    _move_owner(folder, first, owner)
-    for entry in folders.walk(folder, is_lenient=True):
-        _move_owner(entry.path, first, owner)
+    above = os.open(os.path.dirname(folder) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _move_tree(above, os.path.basename(folder), 0, lambda known: _moved(known, first, owner))
+    finally:
+        os.close(above)
 
 
 def restore_changes(upper: str) -> None:
@@ -64,17 +71,45 @@ def restore_changes(upper: str) -> None:
             move_owners(changes, 0)
 
 
-def _move_owner(path: str, first: int, owner: tuple[int, int] | None) -> None:
-    status = os.lstat(path)
-    wanted = tuple(
-        first + (other if owner is not None and IDS <= known < FIRST_RANGE else image_id(known))
-        for known, other in zip((status.st_uid, status.st_gid), owner or (0, 0), strict=True)
+def _moved(known: _Ids, first: int, owner: _Ids | None) -> _Ids:
+    uid, gid = (
+        first + (other if owner is not None and IDS <= number < FIRST_RANGE else image_id(number))
+        for number, other in zip(known, owner or (0, 0), strict=True)
     )
-    if wanted == (status.st_uid, status.st_gid):
+    return uid, gid
+
+
+def _move_tree(above: int, name: str, depth: int, moved: Callable[[_Ids], _Ids]) -> None:
+    """Change the owners of an entry of an open folder, and of all below it."""
+    status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    known = (status.st_uid, status.st_gid)
+    if (wanted := moved(known)) != known:
+        os.chown(name, *wanted, dir_fd=above, follow_symlinks=False)
+        if status.st_mode & _SPECIAL_BITS and stat.S_ISREG(status.st_mode):
+            _restore_mode(above, name, status)
+    if not stat.S_ISDIR(status.st_mode) or depth > folders.MAX_DEPTH:
         return
-    os.chown(path, *wanted, follow_symlinks=False)
-    if status.st_mode & _SPECIAL_BITS and stat.S_ISREG(status.st_mode):
-        os.chmod(path, stat.S_IMODE(status.st_mode))  # The kernel removes these bits when the owner changes.
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=above)
+    except OSError:  # It is gone, or something else by now.
+        return
+    try:
+        for each in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                _move_tree(folder, each, depth + 1, moved)
+    finally:
+        os.close(folder)
+
+
+def _restore_mode(above: int, name: str, before: os.stat_result) -> None:
+    """Set the bits again that the kernel removes when the owner changes."""
+    with contextlib.suppress(OSError):
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+        try:
+            if os.fstat(file).st_ino == before.st_ino:
+                os.fchmod(file, stat.S_IMODE(before.st_mode))
+        finally:
+            os.close(file)
 
 
 class _Copier:
