@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.images.registry_support import Entry, folder, hard_link, layer, symlink, tar
 
-from moorage.runtime.images.layers import BadLayer, Unpacker, open_zstd
+from moorage.runtime.images.layers import Unpacker
+from moorage.runtime.images.packed.compression import open_zstd
+from moorage.runtime.images.packed.headers import BadLayer
 
 MB = 2**20
 
@@ -279,6 +281,52 @@ def test_too_many_files_are_refused(root: Path) -> None:
         apply(root, layer(*(Entry(f"f{number}") for number in range(5))), unpacker=Unpacker(root, most_entries=3))
 
     assert len(shown(root)) == 3
+
+
+def old_map(blocks: int) -> bytes:
+    """A sparse file of the old GNU format whose map goes on for many blocks."""
+    header = bytearray(Entry("holes", kind=tarfile.GNUTYPE_SPARSE).header().tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # The map goes on.
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    return bytes(header) + (b"00000000001\0" * 42 + b"\1" + bytes(7)) * blocks
+
+
+def new_map(entries: int) -> bytes:
+    """A sparse file of the format 1.0, whose map is before its content."""
+    pax = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "holes", "GNU.sparse.realsize": "1"}
+    return tar(Entry("holes", b"%d\n" % entries + b"1\n" * (2 * entries), pax=pax))
+
+
+def long_header(kind: bytes, text: str) -> bytes:
+    header: bytes = tarfile.TarInfo._create_pax_generic_header(  # type: ignore[attr-defined]
+        {text: "x" * 60_000}, kind, "utf-8"
+    )
+    return header
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (old_map(4096), "too many parts"),
+        (new_map(500_000), "too many parts"),
+        (
+            b"".join(long_header(tarfile.XGLTYPE, f"k{number}") + tar(Entry("f"))[:512] for number in range(20)),
+            "too many",
+        ),
+        (long_header(tarfile.XHDTYPE, "k") * 1200, "cannot be read"),
+    ],
+)
+def test_headers_that_would_fill_the_memory_are_refused(root: Path, body: bytes, why: str) -> None:
+    with pytest.raises(BadLayer, match=why):
+        apply(root, gzip.compress(body + bytes(1024), mtime=0))
+
+
+def test_a_sparse_file_with_few_parts_is_unpacked(root: Path) -> None:
+    pax = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "holes", "GNU.sparse.realsize": "6"}
+
+    apply(root, layer(Entry("holes", b"1\n4\n2\n".ljust(512, b"\0") + b"ab", pax=pax), Entry("next", b"1")))
+
+    assert shown(root) == {"holes": "\0\0\0\0ab", "next": "1"}
 
 
 def broken_header(size: bytes, kind: bytes) -> bytes:

@@ -10,26 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gzip
-import importlib
 import os
 import shutil
-import subprocess
 import tarfile
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, cast
 
 from moorage.core.kit import folders
-from moorage.runtime.images.references import PullFailed
+from moorage.runtime.images.packed.compression import CountingReader, Readable, open_layer
+from moorage.runtime.images.packed.headers import BROKEN, BadLayer, LimitedHeader
 
 MB = 2**20
 GB = 2**30
 MAX_UNPACKED_BYTES = 8 * GB
 MAX_ENTRIES = 500_000
-MAX_HEADER_BYTES = 64 * 1024  # `tarfile` keeps long headers in memory, and older versions parse them slowly.
 MAX_DEPTH = 128
 IDS = 65_536  # Ids of an image; sandboxes have no larger ones.
 NOBODY = 65_534  # owner of files with a larger id
@@ -37,69 +33,15 @@ MAX_MTIME = 2**33  # mtimes are kept, because Python validates .pyc files by the
 _FILE_MODES, _FOLDER_MODES = 0o1777, 0o3777  # without setuid, and for files without setgid
 _BLOCK = MB
 _DISK_BLOCK = 4096
+_ROOT_KEY = 0
 _CHECK_BYTES, _CHECK_ENTRIES = 8 * MB, 512  # between two checks of free disk space
-_MAX_READS_AT_END = 8
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # The first is part of Python 3.14.
 _WHITEOUT, _WHITEOUT_META, _OPAQUE = ".wh.", ".wh..wh.", ".wh..wh..opq"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LONG_HEADERS = frozenset(
-    {
-        tarfile.XHDTYPE,
-        tarfile.XGLTYPE,
-        tarfile.SOLARIS_XHDTYPE,
-        tarfile.GNUTYPE_LONGNAME,
-        tarfile.GNUTYPE_LONGLINK,
-    }
-)
-_BROKEN = (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, ValueError, LookupError, OverflowError)
-
-
-class BadLayer(PullFailed):
-    """A layer cannot be unpacked; the message is for the user."""
 
 
 class TooLarge(BadLayer):
     """An image unpacks to more bytes or files than the limit."""
-
-
-class Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _Header(tarfile.TarInfo):
-    """Rejects header sizes that make `tarfile` allocate much memory or loop.
-
-    The checks are in setters: which method of `TarInfo` parses a header differs between releases of Python.
-    """
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @size.setter
-    def size(self, value: int) -> None:
-        self._size = value
-        self._check()
-
-    @property
-    def type(self) -> bytes:
-        return self._type
-
-    @type.setter  # noqa: A003
-    def type(self, value: bytes) -> None:
-        self._type = value
-        self._check()
-
-    def _check(self) -> None:
-        is_long = getattr(self, "_type", tarfile.REGTYPE) in _LONG_HEADERS
-        size = getattr(self, "_size", 0)
-        if size < 0 or (is_long and size > MAX_HEADER_BYTES):
-            raise BadLayer("a layer of the image has a header of an impossible size")
-
-
-LimitedHeader = _Header  # for all archives of tenants
 
 
 class Unpacker:
@@ -130,18 +72,18 @@ class Unpacker:
         self.stop = stop or threading.Event()
         self._keeps_owners = os.geteuid() == 0 if keeps_owners is None else keeps_owners
         self._read_bytes = 0
-        self._created: set[str] = set()  # paths of the current layer, which its whiteouts do not affect
+        self._created: set[int] = set()  # keys of paths of the current layer, which its whiteouts do not affect
 
     def apply(self, layer: Path) -> None:
         """Apply one layer; raises BadLayer, and leaves the folder incomplete then."""
         self._created = set()
         try:
-            with _open_layer(layer) as packed:
-                source = _CountingReader(packed, self)
+            with open_layer(layer) as packed:
+                source = CountingReader(packed, self.count_read)
                 self._unpack(source)
                 while source.read(_BLOCK):  # The checksum of the compression is at the end.
                     pass
-        except _BROKEN as error:
+        except BROKEN as error:
             raise BadLayer(f"a layer of the image cannot be read: {error}") from None
         except OSError as error:
             raise BadLayer(f"a layer of the image cannot be unpacked: {error.strerror or error}") from None
@@ -166,7 +108,9 @@ class Unpacker:
         return TooLarge(f"the image unpacks to more than {size_text(self._most_bytes)}")
 
     def _unpack(self, source: Readable) -> None:
-        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|", bufsize=_BLOCK, tarinfo=_Header) as archive:
+        with tarfile.open(
+            fileobj=cast("IO[bytes]", source), mode="r|", bufsize=_BLOCK, tarinfo=LimitedHeader
+        ) as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # Else `tarfile` keeps every header.
                 self._count_entry(member)
@@ -258,17 +202,18 @@ class Unpacker:
         with self._folder(parts[:-1], create=True) as folder:
             assert folder is not None
             _remove(folder, parts[-1])
-            self._created.add("/".join(parts))
+            self._created.add(_key_of(parts))
             yield folder
 
     @contextlib.contextmanager
     def _folder(self, parts: Sequence[str], *, create: bool) -> Iterator[int | None]:
         """Open a folder below the root; None if it is missing and not to be created."""
         here: int | None = os.open(self.root, _FOLDER_FLAGS)
+        key = _ROOT_KEY
         try:
-            for depth in range(1, len(parts) + 1):
-                outer = cast("int", here)
-                here = self._enter(outer, parts[:depth], create=create)
+            for name in parts:
+                outer, key = cast("int", here), _key_below(key, name)
+                here = self._enter(outer, name, key, create=create)
                 os.close(outer)
                 if here is None:
                     break
@@ -277,12 +222,11 @@ class Unpacker:
             if here is not None:
                 os.close(here)
 
-    def _enter(self, outer: int, parts: Sequence[str], *, create: bool) -> int | None:
-        path, name = "/".join(parts), parts[-1]
+    def _enter(self, outer: int, name: str, key: int, *, create: bool) -> int | None:
         descriptor = _open_folder(outer, name)
         if descriptor is None and create:
-            if path in self._created and _exists(outer, name):
-                raise BadLayer(f"a layer of the image has files below {path[:200]!r}, which is not a folder in it")
+            if key in self._created and _exists(outer, name):
+                raise BadLayer(f"a layer of the image has files below {name[:200]!r}, which is not a folder in it")
             # As with overlay mounts, a folder replaces a non-folder of a lower layer.
             _remove(outer, name)
             self._count_inode()
@@ -290,7 +234,7 @@ class Unpacker:
             descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=outer)
             os.fchmod(descriptor, 0o755)  # independent of the umask
         if create:
-            self._created.add(path)
+            self._created.add(key)
         return descriptor
 
     def _apply_whiteout(self, parts: Sequence[str]) -> None:
@@ -312,7 +256,7 @@ class Unpacker:
             self._hide(folder, [*above, name])
 
     def _hide(self, folder: int, parts: Sequence[str]) -> None:
-        if "/".join(parts) not in self._created:
+        if _key_of(parts) not in self._created:
             _remove(folder, parts[-1])
             return
         inner = _open_folder(folder, parts[-1])
@@ -334,24 +278,6 @@ async def apply_in_thread(unpacker: Unpacker, layer: Path) -> None:
         raise
 
 
-class _CountingReader:
-    """Counts read bytes, and fails on repeated reads past the end."""
-
-    def __init__(self, source: Readable, unpacker: Unpacker) -> None:
-        self._source = source
-        self._unpacker = unpacker
-        self._reads_at_end = 0
-
-    def read(self, size: int, /) -> bytes:
-        block = self._source.read(size)
-        self._unpacker.count_read(len(block))
-        if not block:
-            self._reads_at_end += 1
-            if self._reads_at_end > _MAX_READS_AT_END:
-                raise BadLayer("a layer of the image ends too early")
-        return block
-
-
 def size_text(size: int) -> str:
     if size < MB:
         return f"{size:,} bytes"
@@ -365,55 +291,6 @@ def size_of(root: Path) -> tuple[int, int]:
         info = entry.stat(follow_symlinks=False)
         sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
     return sum(sizes.values()), len(sizes)
-
-
-@contextlib.contextmanager
-def _open_layer(path: Path) -> Iterator[Readable]:
-    """Open a layer decompressed; its magic bytes decide, not its media type."""
-    with path.open("rb", buffering=0) as file:  # unbuffered, because the zstd program reads from the same offset
-        start = file.read(4)
-        file.seek(0)
-        if start.startswith(_GZIP):
-            with gzip.GzipFile(fileobj=file) as opened:
-                yield opened
-        elif start == _ZSTD:
-            with open_zstd(file) as unpacked:
-                yield unpacked
-        else:
-            yield file
-
-
-@contextlib.contextmanager
-def open_zstd(
-    file: IO[bytes], modules: Sequence[str] = _ZSTD_MODULES, program: str | None = shutil.which("zstd")
-) -> Iterator[Readable]:
-    """Decompress with a Python module (standard since 3.14), else the program."""
-    module = _find_module(modules)
-    if module is not None:
-        with module.ZstdFile(file) as opened:
-            yield opened
-    elif program is not None:
-        yield from _by_program(file, program)
-    else:
-        raise BadLayer("the image is compressed with zstd, and the program 'zstd' is not installed on the platform")
-
-
-def _find_module(names: Sequence[str]) -> Any:
-    for name in names:
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(name)
-    return None
-
-
-def _by_program(file: IO[bytes], program: str) -> Iterator[Readable]:
-    argv = [program, "--decompress", "--stdout", "--quiet"]
-    with subprocess.Popen(argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}) as running:
-        try:
-            yield cast("IO[bytes]", running.stdout)
-            if running.wait() != 0:
-                raise BadLayer("a layer of the image cannot be read: it is not valid zstd")
-        finally:
-            running.kill()
 
 
 def _owner(number: int) -> int:
@@ -430,6 +307,18 @@ def _parts(name: str) -> list[str]:
     if ".." in parts or "\0" in name or len(parts) > MAX_DEPTH:
         raise BadLayer(f"a layer of the image has a file with the forbidden name {name[:200]!r}")
     return parts
+
+
+def _key_below(key: int, name: str) -> int:
+    return hash((key, name))
+
+
+def _key_of(parts: Sequence[str]) -> int:
+    """Return a number for a path: texts of deep paths, and of all folders above, would need gigabytes."""
+    key = _ROOT_KEY
+    for name in parts:
+        key = _key_below(key, name)
+    return key
 
 
 def _open_folder(outer: int, name: str) -> int | None:

@@ -388,7 +388,7 @@ async def test_bad_input_is_refused_with_the_line_and_leaves_nothing_behind(
 async def test_a_step_with_too_many_files_is_refused(db: Database, registry: RegistryServer, tmp_path: Path) -> None:
     builds = Builds(db, registry, tmp_path, limits=Limits(files=20))
 
-    with pytest.raises(DockerfileError, match="line 2: the step changed more than 20 files"):
+    with pytest.raises(DockerfileError, match="line 2: the step has more than 20 files"):
         await builds.build("FROM BASE\nRUN for i in $(seq 30); do echo > /f$i; done")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import posixpath
@@ -30,6 +31,7 @@ from moorage.settings import Settings
 
 IGNORE = ".dockerignore"
 DEFAULT = "Dockerfile"
+GRACE_S = 5
 APT_CONFIG = "/opt/moorage/apt.conf"  # path inside
 
 
@@ -178,7 +180,13 @@ class ImageBuild:
         if os.geteuid() != 0 and self.source.has_runs:
             self.say("note: this platform does not run as root: a change of owners in RUN succeeds without effect")
         try:
-            built = await self.builder.build(self._image_request(), self.source.file, self.source.ignored, workspace)
+            # Downloads and copies have no other limit of time; RUN ends at the deadline with its own message.
+            async with asyncio.timeout(minutes * 60 + GRACE_S):
+                built = await self.builder.build(
+                    self._image_request(), self.source.file, self.source.ignored, workspace
+                )
+        except TimeoutError:
+            raise BuildFailed(f"{self.source.path}: {diagnosis.timeout(minutes)}") from None
         except StepFailed as error:
             why = diagnosis.reason(error.finished, error.output, minutes)
             raise BuildFailed(f"{self.source.path} {error}: {why}") from None

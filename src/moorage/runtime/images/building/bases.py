@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from moorage.runtime.images import layers, manifests
+from moorage.runtime.images import manifests
 from moorage.runtime.images.building.cache import LayerCache
-from moorage.runtime.images.building.ports import Layer, Say
-from moorage.runtime.images.layers import size_text
+from moorage.runtime.images.building.ports import Layer, Workspace
+from moorage.runtime.images.building.threads import to_end
+from moorage.runtime.images.layers import MAX_UNPACKED_BYTES, size_text
+from moorage.runtime.images.packed.compression import open_layer
+from moorage.runtime.images.packed.headers import BROKEN
 from moorage.runtime.images.references import PullFailed, Reference, parse
 from moorage.runtime.images.sources import Sources
-from moorage.runtime.images.store import MAX_CONFIG_BYTES, Images
+from moorage.runtime.images.store import MAX_CONFIG_BYTES, Images, Limits
 
+MAX_PACKED_BYTES = Limits().packed_bytes
 _BLOCK = 2**20
 
 
@@ -39,14 +40,22 @@ class Bases:
     """Base images of one build."""
 
     def __init__(
-        self, images: Images, sources: Sources, architecture: str, cache: LayerCache, scratch: Path, say: Say
+        self,
+        images: Images,
+        sources: Sources,
+        architecture: str,
+        cache: LayerCache,
+        workspace: Workspace,
+        check_room: Callable[[int], None],
     ) -> None:
+        """`check_room` raises DiskFull."""
         self._images = images
         self._sources = sources
         self._architecture = architecture
         self._cache = cache
-        self._scratch = scratch
-        self._say = say
+        self._scratch = workspace.scratch
+        self._say = workspace.say
+        self._check_room = check_room
         self._known: dict[str, Base] = {}
         self._roots: dict[str, Path] = {}
         self._stored: dict[str, list[Layer]] = {}
@@ -68,6 +77,9 @@ class Bases:
                 digest, manifest = await source.manifest(manifest.choose(self._architecture).digest)
             if isinstance(manifest, manifests.Index):
                 raise manifests.BadImage("the image's index refers to another index")
+            if manifest.packed_bytes > MAX_PACKED_BYTES:
+                sizes = f"{size_text(manifest.packed_bytes)} of layers; {size_text(MAX_PACKED_BYTES)} are allowed"
+                raise manifests.BadImage(f"the image has {sizes}")
             body = await source.read(manifest.config, MAX_CONFIG_BYTES)
         manifests.parse_config(body, self._architecture)  # raises for another architecture
         return Base(replace(reference, tag=None, digest=digest), manifest, json.loads(body))
@@ -100,11 +112,12 @@ class Bases:
 
     async def _download(self, base: Base, layer: manifests.Descriptor, diff_id: str | None) -> str:
         path = self._scratch / "base-layer"
+        self._check_room(2 * layer.size)  # the download, and its stored copy
         try:
             async with self._sources.open(base.reference, self._cache.org_id) as source:
                 await source.download(layer, path)
             await self._cache.put(path)
-            return await asyncio.to_thread(_diff_id, path) if diff_id is None else diff_id
+            return await to_end(_diff_id, path) if diff_id is None else diff_id
         finally:
             path.unlink(missing_ok=True)
 
@@ -119,19 +132,15 @@ def _diff_ids(base: Base) -> Sequence[str] | None:
 
 
 def _diff_id(path: Path) -> str:
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     try:
-        with path.open("rb", buffering=0) as file, contextlib.ExitStack() as stack:
-            start = file.read(4)
-            file.seek(0)
-            opened: layers.Readable = file
-            if start.startswith(b"\x1f\x8b"):
-                opened = stack.enter_context(gzip.GzipFile(fileobj=file))
-            elif start == b"\x28\xb5\x2f\xfd":
-                opened = stack.enter_context(layers.open_zstd(file))
+        with open_layer(path) as opened:
             while block := opened.read(_BLOCK):
                 digest.update(block)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+                size += len(block)
+                if size > MAX_UNPACKED_BYTES:
+                    raise PullFailed(f"a layer of the image unpacks to more than {size_text(MAX_UNPACKED_BYTES)}")
+    except (*BROKEN, OSError) as error:
         raise PullFailed(f"a layer of the image cannot be read: {error}") from None
     return f"sha256:{digest.hexdigest()}"
 

@@ -127,12 +127,13 @@ class _Build:
         self._file = file
         self._stack = stack
         self._bases = Bases(
-            builder.images, builder.sources, builder.architecture, self.cache, workspace.scratch, workspace.say
+            builder.images, builder.sources, builder.architecture, self.cache, workspace, self._check_room
         )
         self._states: dict[int, StageState] = {}
         self._open: list[Stage] = []
         self._steps = self._cached_steps = 0
         self._used_args: set[str] = set()
+        self._made_bytes = 0  # of all new layers of the build
 
     async def run(self) -> BuiltImage:
         await self._store_base(self._file.target)
@@ -244,7 +245,7 @@ class _Build:
         lowers = [] if is_alone else await self.lowers(state, each.line)
         try:
             digest, size = await self._make(step, lowers)
-        except (TreeError, packing.TooManyFiles) as error:
+        except TreeError as error:
             raise DockerfileError(each.line, str(error)) from None
         except OSError as error:
             if disk.is_full(error):
@@ -259,25 +260,32 @@ class _Build:
         with self._builder.folders.new() as folder:
             owners = await step.execute(folder, lowers)
             archive = folder / "layer.tar"
-            entries = await to_end(
-                packing.pack, folder / CHANGES, archive, owners=owners, most_entries=self.limits.files
-            )
+            entries = await to_end(packing.pack, folder / CHANGES, archive, owners=owners, budget=self.budget())
             if not entries:
                 return "", 0
+            self._made_bytes += archive.stat().st_size
             digest, size = await self.cache.put(archive)
             archive.unlink()
             await to_end(self._builder.folders.publish, folder, digest)
             return digest, size
+
+    def _check_room(self, more_bytes: int) -> None:
+        disk.check_room(self.workspace.scratch, more_bytes, self.limits.reserve_mb)
 
     @property
     def secrets(self) -> dict[str, str]:
         return dict(self.request.secrets)
 
     def budget(self) -> Budget:
-        def check_room(more_bytes: int) -> None:
-            disk.check_room(self.workspace.scratch, more_bytes, self.limits.reserve_mb)
+        """Return the limits of one step: disk space and time are those of the whole build."""
 
-        return Budget(self.limits.disk_mb * MB, self.limits.files, check_room)
+        return Budget(
+            self.limits.disk_mb * MB,
+            self.limits.files,
+            self._check_room,
+            used_bytes=self._made_bytes,
+            deadline=self.workspace.deadline,
+        )
 
     async def lowers(self, state: StageState, line: int) -> list[Path]:
         """Return the folders of a stage's files on this machine, lowest first."""

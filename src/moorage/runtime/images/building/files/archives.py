@@ -3,64 +3,58 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import tarfile
-import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, cast
 
 from moorage.runtime.images.building.files.tree import TreeError
 from moorage.runtime.images.building.files.writing import LayerWriter, Owner, Parts
-from moorage.runtime.images.layers import BadLayer, LimitedHeader, open_zstd
+from moorage.runtime.images.packed.compression import MAGIC, CountingReader, NeedsMemory, open_archive
+from moorage.runtime.images.packed.headers import BROKEN, BadLayer, LimitedHeader
 
 MAX_DEPTH = 128
-_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
-_ZSTD = _MAGIC[-1]
+_BLOCK = 2**20
 _TAR_AT, _TAR = 257, b"ustar"
-_BROKEN = (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, LookupError, OverflowError, OSError)
 
 
-def is_archive(path: str) -> bool:
+def is_archive(path: str, writer: LayerWriter) -> bool:
     """Return whether a file is a tar file, or compressed with a tar file inside."""
     with open(path, "rb") as file:
         start = file.read(_TAR_AT + len(_TAR))
     if start[_TAR_AT:] == _TAR:
         return True
-    if not start.startswith(_MAGIC):
+    if not start.startswith(MAGIC):
         return False
     try:
-        with _opened(path) as archive:
+        with _opened(path, writer) as archive:
             return archive.next() is not None
-    except (*_BROKEN, ValueError, BadLayer):
+    except TreeError:
+        raise
+    except NeedsMemory:
+        return True  # `unpack` fails with the reason.
+    except (*BROKEN, OSError, BadLayer):
         return False
 
 
 def unpack(path: str, writer: LayerWriter, target: Parts, owner: Owner | None) -> None:
     """Unpack an archive below a folder of the layer; raises TreeError."""
     try:
-        with _opened(path) as archive:
+        with _opened(path, writer) as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # Else `tarfile` keeps every header.
                 _put(archive, member, writer, target, owner)
     except TreeError:
         raise
-    except (*_BROKEN, ValueError, BadLayer) as error:
+    except (*BROKEN, OSError, BadLayer) as error:
         raise TreeError(f"the archive cannot be unpacked: {error}") from None
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tarfile.TarFile]:
-    with open(path, "rb", buffering=0) as file:
-        is_zstd = file.read(4) == _ZSTD
-        file.seek(0)
-        if not is_zstd:
-            with tarfile.open(fileobj=file, mode="r:*", tarinfo=LimitedHeader) as archive:
-                yield archive
-            return
-        with (
-            open_zstd(file) as opened,
-            tarfile.open(fileobj=cast("IO[bytes]", opened), mode="r|", tarinfo=LimitedHeader) as archive,
-        ):
+def _opened(path: str, writer: LayerWriter) -> Iterator[tarfile.TarFile]:
+    with open_archive(Path(path)) as source:
+        reader = cast("IO[bytes]", CountingReader(source, writer.budget.read))
+        with tarfile.open(fileobj=reader, mode="r|", bufsize=_BLOCK, tarinfo=LimitedHeader) as archive:
             yield archive
 
 

@@ -60,12 +60,12 @@ class _Copier:
         if len(plan.matches) + len(plan.documents) > 1 and not self._is_folder:
             raise TreeError(f"the target {plan.target!r} of several sources should end with /")
         for match in plan.matches:
-            if plan.unpacks and not match.is_folder and archives.is_archive(match.entries[0].node.path):
+            if plan.unpacks and not match.is_folder and archives.is_archive(match.entries[0].node.path, self._writer):
                 self._unpack(match.entries[0].node.path)
             elif match.is_folder or match.entries:
                 self._copy_match(match)
         for document in plan.documents:
-            if plan.unpacks_documents and archives.is_archive(str(document.path)):
+            if plan.unpacks_documents and archives.is_archive(str(document.path), self._writer):
                 self._unpack(str(document.path))
             else:
                 self._copy_document(document)

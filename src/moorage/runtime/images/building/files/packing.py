@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
 
-from moorage.runtime.images.building.files.tree import is_opaque, is_whiteout, mark_opaque, owner_of
+from moorage.runtime.images.building.files.tree import TreeError, is_opaque, is_whiteout, mark_opaque, owner_of
+from moorage.runtime.images.building.files.writing import Budget
 
-MAX_ENTRIES = 500_000
 MAX_DEPTH = 400
+MAX_LINK_CHARS = 64 * 2**20  # of the names of files with hard links
 WHITEOUT, OPAQUE_ENTRY = ".wh.", ".wh..wh..opq"
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
 _BUFFER = 2**20
@@ -24,60 +25,62 @@ _BUFFER = 2**20
 Owners = Mapping[str, tuple[int, int]]  # path in the layer -> owner that the disk does not have
 
 
-class TooManyFiles(ValueError):
-    """A step changed more files than a layer may have; the message is for the user."""
+def pack(folder: Path, target: Path, *, owners: Owners, budget: Budget) -> int:
+    """Write the changes of a folder to a tar file; return the number of entries. Raises TreeError.
 
-
-def pack(folder: Path, target: Path, *, owners: Owners, most_entries: int = MAX_ENTRIES) -> int:
-    """Write the changes of a folder to a tar file; return the number of entries.
+    The archive has the holes of sparse files as zeros, so a step that wrote little can make a large one.
 
     Files that the owner cannot read are made readable on the disk, and keep their mode in the archive. Setuid bits are
     removed from the disk for the same reason: only the archive needs them.
     """
     with target.open("xb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        packer = _Packer(archive, str(folder), owners, most_entries)
+        packer = _Packer(archive, str(folder), owners, budget)
         packer.add_folder("", str(folder))
     return packer.entries
 
 
 class _Packer:
-    def __init__(self, archive: tarfile.TarFile, root: str, owners: Owners, most_entries: int) -> None:
+    def __init__(self, archive: tarfile.TarFile, root: str, owners: Owners, budget: Budget) -> None:
         self._archive = archive
         self._root = root
         self._owners = owners
-        self._most_entries = most_entries
+        self._budget = budget
         self._inodes: dict[int, str] = {}
+        self._link_chars = 0
         self.entries = 0
 
     def add_folder(self, above: str, path: str) -> None:
         """Add the entries of a folder, and those below it."""
         if above.count("/") > MAX_DEPTH:
-            raise TooManyFiles(f"the step made folders that are nested more than {MAX_DEPTH} levels deep")
-        with os.scandir(path) as scan:
-            entries = sorted(scan, key=lambda each: each.name)
-        for entry in entries:
-            name = f"{above}{entry.name}"
-            status = entry.stat(follow_symlinks=False)
-            self._count()
+            raise TreeError(f"the step made folders that are nested more than {MAX_DEPTH} levels deep")
+        for each in self._names(path):
+            name, inner = f"{above}{each}", f"{path}/{each}"
+            status = os.lstat(inner)
+            is_file = stat.S_ISREG(status.st_mode)
+            self.entries += 1
+            self._budget.add(status.st_size if is_file and status.st_ino not in self._inodes else 0)
             if is_whiteout(status):
-                self._add_empty(f"{above}{WHITEOUT}{entry.name}")
+                self._add_empty(f"{above}{WHITEOUT}{each}")
             elif stat.S_ISDIR(status.st_mode):
-                self._add_one(name, entry.path, status)
-                if is_opaque(entry.path):
+                self._add_one(name, inner, status)
+                if is_opaque(inner):
                     self._add_empty(f"{name}/{OPAQUE_ENTRY}")
-                self.add_folder(f"{name}/", entry.path)
-            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode):
-                self._add_one(name, entry.path, status)
+                self.add_folder(f"{name}/", inner)
+            elif is_file or stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+                self._add_one(name, inner, status)
 
-    def _count(self) -> None:
-        self.entries += 1
-        if self.entries > self._most_entries:
-            raise TooManyFiles(f"the step changed more than {self._most_entries:,} files")
+    def _names(self, path: str) -> list[str]:
+        names: list[str] = []
+        with os.scandir(path) as scan:
+            for entry in scan:
+                names.append(entry.name)
+                self._budget.check_count(self.entries + len(names))  # before all names are in memory
+        return sorted(names)
 
     def _add_empty(self, name: str) -> None:
         header = tarfile.TarInfo(name)
         header.mode = 0o600
-        self._archive.addfile(header)
+        self._add(header)
 
     def _add_one(self, name: str, path: str, status: os.stat_result) -> None:
         header = tarfile.TarInfo(name)
@@ -91,14 +94,25 @@ class _Packer:
             header.type, header.linkname, header.mode = tarfile.SYMTYPE, os.readlink(path), 0o777
         elif stat.S_ISFIFO(status.st_mode):
             header.type = tarfile.FIFOTYPE
-        elif status.st_nlink > 1 and (first := self._inodes.setdefault(status.st_ino, name)) != name:
+        elif (first := self._first_of(status, name)) != name:
             header.type, header.linkname = tarfile.LNKTYPE, first
         else:
             header.size = status.st_size
             with open(path, "rb", buffering=0) as content:
-                self._archive.addfile(header, cast("IO[bytes]", content))
+                self._add(header, cast("IO[bytes]", content))
             return
-        self._archive.addfile(header)
+        self._add(header)
+
+    def _add(self, header: tarfile.TarInfo, content: IO[bytes] | None = None) -> None:
+        self._archive.addfile(header, content)
+        self._archive.members.clear()  # type: ignore[attr-defined]  # Else `tarfile` keeps every header.
+
+    def _first_of(self, status: os.stat_result, name: str) -> str:
+        """Return the first name of a file with hard links; beyond a limit of memory the links become files."""
+        if status.st_nlink > 1 and status.st_ino not in self._inodes and self._link_chars < MAX_LINK_CHARS:
+            self._inodes[status.st_ino] = name
+            self._link_chars += len(name)
+        return self._inodes.get(status.st_ino, name)
 
     def _make_plain(self, path: str, status: os.stat_result) -> None:
         mode = stat.S_IMODE(status.st_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -21,22 +22,40 @@ _BLOCK = 2**20
 
 
 class Budget:
-    """Limits of one layer; `check_room` raises if so many bytes would use the disk's reserve."""
+    """Limits of one step; `check_room` raises if so many bytes would use the disk's reserve."""
 
-    def __init__(self, most_bytes: int, most_entries: int, check_room: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        most_entries: int,
+        check_room: Callable[[int], None],
+        *,
+        used_bytes: int = 0,  # by earlier steps
+        deadline: float = math.inf,  # time.monotonic()
+    ) -> None:
         self._most_bytes = most_bytes
         self._most_entries = most_entries
         self._check_room = check_room
-        self._bytes = self._entries = 0
-        self._checked = (0, 0)
+        self._deadline = deadline
+        self._bytes = used_bytes
+        self._entries = self._read = 0
+        self._checked = (used_bytes, 0)
+
+    def read(self, size: int) -> None:
+        """Count bytes of an archive, also those that make no file; raises TreeError."""
+        self._check_time()
+        self._read += size
+        if self._read > self._most_bytes:
+            raise self._too_large()
 
     def add(self, size: int) -> None:
+        """Count a file before it is written; holes count as well. Raises TreeError."""
+        self._check_time()
         self._bytes += size + _ENTRY_BYTES
         self._entries += 1
-        if self._entries > self._most_entries:
-            raise TreeError(f"the step copies more than {self._most_entries:,} files")
+        self.check_count(self._entries)
         if self._bytes > self._most_bytes:
-            raise TreeError(f"the step copies more than {self._most_bytes // 2**20:,} MB")
+            raise self._too_large()
         checked_bytes, checked_entries = self._checked
         if (
             size > _CHECK_BYTES
@@ -46,6 +65,17 @@ class Budget:
             self._checked = (self._bytes, self._entries)
             self._check_room(size)
 
+    def check_count(self, entries: int) -> None:
+        if entries > self._most_entries:
+            raise TreeError(f"the step has more than {self._most_entries:,} files")
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise TreeError("the build took too long")
+
+    def _too_large(self) -> TreeError:
+        return TreeError(f"the new layers of this build have more than {self._most_bytes // 2**20:,} MB")
+
 
 class LayerWriter:
     def __init__(self, folder: Path, lowers: Sequence[Path], budget: Budget) -> None:
@@ -53,8 +83,8 @@ class LayerWriter:
         self.tree = Tree([*lowers, folder])
         self.owners: dict[str, Owner] = {}
         self.is_empty = True
+        self.budget = budget
         self._folder = str(folder)
-        self._budget = budget
         self._is_root = os.geteuid() == 0
         self._present: set[Parts] = {()}  # folders of the layer
 
@@ -79,25 +109,25 @@ class LayerWriter:
         self._set_attributes(parts, owner, mode, mtime_ns)
 
     def put_file(self, parts: Parts, source: str, owner: Owner, mode: int, mtime_ns: int) -> None:
-        self._budget.add(os.stat(source, follow_symlinks=False).st_size)
+        self.budget.add(os.stat(source, follow_symlinks=False).st_size)
         path = self._place(parts)
         shutil.copyfile(source, path, follow_symlinks=False)
         self._set_attributes(parts, owner, mode, mtime_ns)
 
     def put_stream(self, parts: Parts, content: IO[bytes], size: int, owner: Owner, mode: int, mtime_ns: int) -> None:
-        self._budget.add(size)
+        self.budget.add(size)
         with open(self._place(parts), "xb") as file:
             while block := content.read(_BLOCK):
                 file.write(block)
         self._set_attributes(parts, owner, mode, mtime_ns)
 
     def put_link(self, parts: Parts, target: str, owner: Owner, mtime_ns: int) -> None:
-        self._budget.add(0)
+        self.budget.add(0)
         os.symlink(target, self._place(parts))
         self._set_attributes(parts, owner, None, mtime_ns)
 
     def put_hard_link(self, parts: Parts, first: Parts) -> None:
-        self._budget.add(0)
+        self.budget.add(0)
         node = self.tree.find(first)
         if node is None or not node.path.startswith(f"{self._folder}/") or not node.is_file:
             raise TreeError(f"the archive links {'/'.join(parts)[:200]!r} to a file that it does not have")
@@ -144,7 +174,7 @@ class LayerWriter:
         self._make_folder(parts, node.owner, node.mode, node.status.st_mtime_ns)
 
     def _make_folder(self, parts: Parts, owner: Owner, mode: int, mtime_ns: int) -> None:
-        self._budget.add(0)
+        self.budget.add(0)
         os.mkdir(self._path(parts), 0o700)
         self._present.add(parts)
         self.is_empty = False

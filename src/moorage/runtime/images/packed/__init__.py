@@ -1,0 +1,1 @@
+"""Archives of tenants: limits of their headers, and decompression."""
