@@ -105,14 +105,23 @@ class ClusterSite:
     """Any cluster, named by a kubeconfig."""
 
     drain_s = 0
+    storage_class = ""
 
     def __init__(self, kubeconfig: Path, prefix: str, patience_s: float) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="contract-"))
         self._kubeconfig, self._prefix, self._patience_s = kubeconfig, prefix, patience_s
+        self.namespace = f"{prefix}-org-0"
+        self.writes: list[str] = []  # of all control processes
 
     def connect(self) -> Engine:
-        options = kubernetes_options.Options(prefix=self._prefix, drain_s=self.drain_s, patience_s=self._patience_s)
+        options = kubernetes_options.Options(
+            prefix=self._prefix,
+            drain_s=self.drain_s,
+            patience_s=self._patience_s,
+            storage_class=self.storage_class,
+        )
         client = Cluster.connect(str(self._kubeconfig), patience_s=10.0)
+        real_cluster.count_writes(client, self.writes)
         return kubernetes_engine.make_engine(client, options, LocalLogs(self._home / "logs"), self._open_log)
 
     def _open_log(self, log: str, key: str, hidden: list[str], now: Callable[[], float]) -> LogFile:
@@ -177,8 +186,9 @@ DIFFERENCES = {"kubernetes": OF_CLUSTERS, "real-cluster": OF_CLUSTERS}
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "lab" in metafunc.fixturenames:
-        name = metafunc.function.__name__
-        metafunc.parametrize("lab", [site for site in SITES if name not in DIFFERENCES.get(site, {})], indirect=True)
+        name, others = metafunc.function.__name__, getattr(metafunc.module, "OTHER_SITES", ())
+        sites = [site for site in SITES if site not in others and name not in DIFFERENCES.get(site, {})]
+        metafunc.parametrize("lab", sites, indirect=True)
 
 
 class Lab:

@@ -91,6 +91,17 @@ class LabCluster:
 
         self.call(change)
 
+    def deny(self, *denied: tuple[str, str]) -> None:
+        """Take verbs on resources from the account of the engine; none gives it all of them again."""
+        self.denied = set(denied)
+
+    def limit_pods(self, namespace: str, number: int) -> None:
+        quota = {"spec": {"hard": {"pods": str(number)}}}
+        self.call(lambda: self.store.merge("ResourceQuota", namespace, "organization", quota))
+
+    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
+        self.call(lambda: self.store.delete(kind, namespace, name, options))
+
     def pause(self, *, is_paused: bool) -> None:
         """Let each request fail as if the API server were away, or answer again."""
 

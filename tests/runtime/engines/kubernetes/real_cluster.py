@@ -38,6 +38,7 @@ VARIABLE = "KUBECONFIG_TEST"
 NAMESPACE = "moorage-tests"
 MANAGED = "app.kubernetes.io/managed-by=moorage"
 WAIT_S = 180.0
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 WRITES = {"POST", "PATCH", "DELETE", "PUT"}
 
 Manifest = dict[str, Any]
@@ -153,8 +154,24 @@ class RealCluster:
             path = f"/api/v1/nodes/{node['metadata']['name']}"
             self._send("PATCH", path, {"spec": {"unschedulable": not has_room}})
 
-    def change(self, kind: str, namespace: str, name: str, change: Manifest) -> None:
-        self._send("PATCH", path_of(kind, namespace, name), change)
+    def deny(self, *denied: tuple[str, str]) -> None:
+        """Take verbs on resources from the account of the engine; none gives it all of the chart's again."""
+        rules = [
+            {**rule, "resources": [resource], "verbs": [verb]}
+            for rule in self._rules
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            if (verb, resource) not in denied
+        ]
+        change = {"kind": "ClusterRole", "metadata": {"name": NAMESPACE}, "rules": rules}
+        self._send("PUT", f"{RBAC}/clusterroles/{NAMESPACE}", {"apiVersion": RBAC.removeprefix("/apis/"), **change})
+        time.sleep(1.0)  # The authorizer of the API server hears of it a moment later.
+
+    def limit_pods(self, namespace: str, number: int) -> None:
+        """Change the quota of a namespace, and wait until it holds."""
+        path = path_of("ResourceQuota", namespace, "organization")
+        self._send("PATCH", path, {"spec": {"hard": {"pods": str(number)}}})
+        self._until(lambda: self._send("GET", path).get("status", {}).get("hard", {}).get("pods") == str(number))
 
     def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
         self._send("DELETE", path_of(kind, namespace, name), options, {200, 202, 404, 409})
@@ -179,20 +196,20 @@ class RealCluster:
         """Make a service account with the permissions of the chart; return its kubeconfig."""
         with rendering() as renderer:
             (role,) = [item for item in renderer.render() if item["kind"] == "ClusterRole"]
-        role = {"apiVersion": role["apiVersion"], "kind": "ClusterRole", "rules": role["rules"]}
+        self._rules = role["rules"]
+        role = {"apiVersion": role["apiVersion"], "kind": "ClusterRole", "rules": self._rules}
         subject = {"kind": "ServiceAccount", "name": "moorage", "namespace": NAMESPACE}
         binding = {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAMESPACE},
             "subjects": [subject],
         }
-        rbac = "/apis/rbac.authorization.k8s.io/v1"
         made = {201, 409}
         self._send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}, made)
         accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
         self._send("POST", accounts, {"metadata": {"name": "moorage"}}, made)
-        self._send("DELETE", f"{rbac}/clusterroles/{NAMESPACE}", {}, {200, 404})
-        self._send("POST", f"{rbac}/clusterroles", {**role, "metadata": {"name": NAMESPACE}})
-        self._send("POST", f"{rbac}/clusterrolebindings", {**binding, "metadata": {"name": NAMESPACE}}, made)
+        self._send("DELETE", f"{RBAC}/clusterroles/{NAMESPACE}", {}, {200, 404})
+        self._send("POST", f"{RBAC}/clusterroles", {**role, "metadata": {"name": NAMESPACE}})
+        self._send("POST", f"{RBAC}/clusterrolebindings", {**binding, "metadata": {"name": NAMESPACE}}, made)
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 43200}}
         token = self._send("POST", f"{accounts}/moorage/token", asked)["status"]["token"]
         # The certificate of the API server does not name the address of the relay.
@@ -214,16 +231,14 @@ class RealCluster:
         return answer.json()
 
 
-def counted(client: Cluster) -> list[str]:
-    """Return a list that gets the method and path of each write of a client."""
-    writes: list[str] = []
+def count_writes(client: Cluster, writes: list[str]) -> None:
+    """Add the method and path of each write of a client to a list."""
 
     async def note(request: httpx2.Request) -> None:
         if request.method in WRITES:
             writes.append(f"{request.method} {request.url.path}")
 
     client._http.event_hooks["request"].append(note)
-    return writes
 
 
 def fresh_prefix() -> str:

@@ -63,37 +63,6 @@ async def fails(lab: Lab, **changed: Any) -> str:
 # Bad input.
 
 
-async def test_a_missing_permission_is_named(lab: Lab, cluster: LabCluster) -> None:
-    cluster.denied.add(("patch", "deployments"))
-
-    sentence = await fails(lab)
-
-    assert "it cannot be started: the cluster does not permit it" in sentence
-    assert 'cannot patch resource "deployments"' in sentence
-    assert lab.find("r1") is None
-
-
-async def test_a_quota_that_is_used_up_is_named_and_nothing_is_left(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app("r2"))
-    quota = {"spec": {"hard": {"pods": "1"}}}
-    cluster.call(lambda: cluster.store.merge("ResourceQuota", NAMESPACE, "organization", quota))
-
-    sentence = await fails(lab)
-
-    assert "the quota of the organization in the cluster is used up" in sentence
-    assert "limited: pods=1" in sentence
-    assert kinds(cluster) == []
-    assert await lab.get("r2", "hello") == "hello"
-
-
-async def test_an_image_that_cannot_be_pulled_is_named(lab: Lab, cluster: LabCluster) -> None:
-    sentence = await fails(lab, files=replace(FILES, image="registry.example/missing:1"))
-
-    assert "the image registry.example/missing:1 cannot be pulled" in sentence
-    assert "not found" in sentence
-    assert kinds(cluster) == []
-
-
 async def test_an_image_that_is_there_in_time_is_started(lab: Lab, cluster: LabCluster) -> None:
     files = replace(FILES, image="registry.example/late:1")
     start = asyncio.create_task(lab.start(lab.app(files=files)))
@@ -104,83 +73,12 @@ async def test_an_image_that_is_there_in_time_is_started(lab: Lab, cluster: LabC
     assert (await start).is_listening
 
 
-async def test_a_pod_without_room_is_named(lab: Lab, cluster: LabCluster) -> None:
-    sentence = await fails(lab, memory_mb=100_000)
-
-    assert "no node of the cluster has room for it (0/1 nodes are available: 1 Insufficient memory.)" in sentence
-
-
-async def test_a_volume_that_cannot_be_bound_is_named(lab: Lab, cluster: LabCluster) -> None:
-    cluster.controllers.storage_classes = ()
-    await lab.engine.volumes.ensure("17", uid=0, size_mb=64)
-
-    sentence = await fails(lab, volume="17")
-
-    assert "its volume cannot be used yet (pod has unbound immediate PersistentVolumeClaims" in sentence
-
-
 async def test_a_volume_that_does_not_exist_is_named(lab: Lab) -> None:
     assert "its volume 99 does not exist" in await fails(lab, volume="99")
 
 
 async def test_a_program_that_is_no_image_is_refused(lab: Lab) -> None:
     assert "the Kubernetes engine runs images only" in await fails(lab, files=None)
-
-
-async def test_apps_run_on_and_a_start_goes_on_when_the_api_server_is_back(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app())
-    cluster.pause(is_paused=True)
-    start = asyncio.create_task(lab.start(lab.app("r2")))
-    while_away = await lab.get("r1", "hello")
-
-    cluster.pause(is_paused=False)
-
-    assert while_away == "hello"
-    assert (await start).is_listening
-    assert lab.find("r1") is not None
-
-
-async def test_an_app_whose_pod_finds_no_room_again_says_so_and_returns_by_itself(
-    lab: Lab, cluster: LabCluster
-) -> None:
-    await lab.start(lab.app())
-
-    def lose_the_node() -> None:
-        cluster.controllers.memory_mb = 1
-        for pod in cluster.store.all("Pod"):
-            cluster.store.delete("Pod", NAMESPACE, pod["metadata"]["name"], {"gracePeriodSeconds": 1})
-
-    cluster.call(lose_the_node)
-    lost = await lab.until("r1", lambda found: "no node of the cluster has room" in (found.reason or ""))
-
-    def add_a_node() -> None:
-        cluster.controllers.memory_mb = 4096
-        cluster.controllers.step()
-
-    cluster.call(add_a_node)
-    back = await lab.until("r1", lambda found: found.is_listening)
-
-    assert (lost.is_listening, lost.phase) == (False, "starting")
-    assert await lab.get("r1", "hello") == "hello"
-    assert back.reason is None
-
-
-async def test_a_pod_that_a_node_drain_deletes_is_followed_by_another(
-    site: KubernetesSite, cluster: LabCluster
-) -> None:
-    site.drain_s = 1
-    lab = Lab(site)
-    before = await lab.start(lab.app())
-
-    (pod,) = cluster.call(lambda: cluster.store.all("Pod"))
-    cluster.call(lambda: cluster.store.delete("Pod", NAMESPACE, pod["metadata"]["name"], {}))
-    after = await lab.until("r1", lambda found: found.is_listening and found.address != before.address)
-    await lab.printed("goodbye")
-
-    assert (after.pid, after.restarts) == (before.pid, 0)
-    assert await lab.get("r1", "hello") == "hello"
-    await lab.engine.workloads.stop("r1", 0.0)
-    await lab.engine.workloads.close()
 
 
 # Objects in the cluster.
@@ -210,37 +108,6 @@ async def test_all_objects_of_a_workload_go_with_it(lab: Lab, cluster: LabCluste
     assert there == ["Deployment", "NetworkPolicy", "Pod", "ReplicaSet", "Secret"]
     await lab.wait_for(lambda: kinds(cluster) == [])
     assert "NetworkPolicy" in kinds(cluster, key="r2")
-
-
-async def test_a_stop_starts_no_further_pod(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app())
-
-    await lab.engine.workloads.stop("r1", 5.0)
-
-    def created() -> int:
-        return len([event for event in cluster.store.events if (event.kind, event.type) == ("Pod", "ADDED")])
-
-    assert cluster.call(created) == 1
-
-
-async def test_an_idle_engine_writes_nothing(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app())
-    await lab.start(lab.once("c1", "sleep"))
-    before = cluster.writes
-
-    await asyncio.sleep(1.5)
-    await lab.engine.workloads.look("r1")
-
-    assert cluster.writes == before
-
-
-async def test_an_adoption_writes_nothing(lab: Lab, cluster: LabCluster) -> None:
-    await lab.start(lab.app())
-    before = cluster.writes
-
-    await lab.restart()
-
-    assert cluster.writes == before
 
 
 async def test_a_secret_without_its_workload_is_deleted_by_the_next_process(lab: Lab, cluster: LabCluster) -> None:
@@ -361,16 +228,6 @@ async def test_a_command_beside_a_running_app_with_a_volume_has_two_streams(lab:
     end, out, err = await run(lab, "echo out; echo err >&2; exit 3", volume="17")
 
     assert (end, out, err) == (CommandEnd(3, None), "out\n", "err\n")
-
-
-async def test_a_missing_program_in_the_pod_of_an_app_is_a_sentence(lab: Lab) -> None:
-    await lab.engine.volumes.ensure("17", uid=0, size_mb=64)
-    await lab.start(lab.app(volume="17"))
-
-    end = await lab.engine.commands.run(lab.app(volume="17"), ["missing"], lambda _, __: None, timeout_s=30.0)
-
-    assert end.code == 125
-    assert "executable file not found" in (end.why or "")
 
 
 async def test_a_command_whose_image_is_missing_says_so(lab: Lab) -> None:
