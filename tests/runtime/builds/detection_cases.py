@@ -84,6 +84,7 @@ CASES = (
          "start": "next start", "export": "next build && next export"}}}, RUN, start="npm start"),
     Case("Next.js", js("next", scripts={"build": "next build", "start": "next start"}), RUN, start="npm start"),
     Case("Next.js", js("next", scripts={"dev": "next dev", "start": "next dev"}), "next build", start="next start"),
+    Case("Nuxt (static)", {**js("nuxt"), "nuxt.config.js": "({ target: 'static' })"}, RUN, ".output/public"),
     Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt generate"}), RUN, ".output/public"),
     Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate"}),
          "npm run generate", ".output/public", wanted="static"),

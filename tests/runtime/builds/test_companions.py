@@ -73,6 +73,7 @@ def test_packages_fit_to_the_code_that_calls_them(
     ("requirements", "raised"),
     [
         ("Django==3.2\nPillow==8.3.2\n", ["pillow>=8.3.2,<10"]),
+        ("pillow==6.2.1", ["pillow>=6.2.1,<10"]),
         ("numpy==1.19.5\npandas>=1.1", ["numpy>=1.19.5,<2"]),
         ("pillow==8.3.2 --hash=sha256:00", []),
         ("pillow\nsix==1.16.0", []),

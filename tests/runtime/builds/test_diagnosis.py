@@ -132,6 +132,20 @@ CASES = {
         "MongooseServerSelectionError: connect ECONNREFUSED ::1:27017\n",
         ("MongoDB on its own machine", "the platform has no MongoDB"),
     ),
+    "a database that asyncpg expects": (
+        "ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 5432)\n\nERROR:    Application startup "
+        "failed. Exiting.\n",
+        ("PostgreSQL on its own machine", "moorage databases create"),
+    ),
+    "an address of MongoDB without its values": (
+        "Error: Unable to parse undefined:undefined with URL {\n  cause: TypeError: Invalid URL\n"
+        "      at parseOptions (/work/node_modules/mongodb/lib/connection_string.js:197:45)\n",
+        ("no valid address of MongoDB", "`secrets`"),
+    ),
+    "a request that fails": (
+        "[500] GET /\nTypeError: fetch failed\n    at node:internal/deps/undici/undici:14976:13\n",
+        ("an address that cannot be reached", "allow its host"),
+    ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
         ('main.js (1:7): "default" is not exported by "shared.js".',),

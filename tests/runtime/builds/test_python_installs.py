@@ -132,7 +132,11 @@ async def test_a_package_that_current_build_tools_refuse_is_built_with_older_one
 
 
 async def test_a_package_that_is_older_than_python_finds_the_names_that_were_removed(tmp_path: Path) -> None:
-    code = "from collections import Mapping\nimport inspect\nARGS = inspect.getargspec(lambda a, *b: a).args\n"
+    code = (
+        "from collections import Mapping\nimport asyncio\nimport gettext\nimport inspect\n"
+        "ARGS = asyncio.coroutine(inspect.getargspec)(lambda a, *b: a).args\n"
+        "gettext.translation('tides', codeset='utf-8', fallback=True).set_output_charset('utf-8')\n"
+    )
     files = {
         "main.py": "",
         "requirements.txt": "oldpkg @ file:///work/oldpkg\n",
@@ -144,6 +148,17 @@ async def test_a_package_that_is_older_than_python_finds_the_names_that_were_rem
 
     shown = await said(app, "import oldpkg; print(issubclass(dict, oldpkg.Mapping), oldpkg.ARGS)")
     assert shown == ("True ['a']\n", "")
+
+
+async def test_a_lock_is_repaired_in_several_ways(tmp_path: Path) -> None:
+    """psycopg2 and MarkupSafe of 2018 cannot be compiled with this Python."""
+    names = {"psycopg2": "==2.7.5", "markupsafe": "==1.0"}
+    lock = {"default": {name: {"version": version} for name, version in names.items()}}
+
+    app = await release(tmp_path, {"main.py": "", "Pipfile": "", "Pipfile.lock": lock})
+
+    assert (await said(app, "import markupsafe, psycopg2; print(psycopg2.apilevel)")) == ("2.0\n", "")
+    assert "newer ones of compiled packages are allowed" in app.log.text("system")
 
 
 async def test_packages_that_fit_to_python_leave_its_names_alone(tmp_path: Path) -> None:

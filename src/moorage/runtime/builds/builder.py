@@ -31,7 +31,7 @@ from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import fonts, prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
-from moorage.runtime.builds.python import finish
+from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
 from moorage.runtime.builds.toolchain import toolchains, tools
@@ -248,8 +248,11 @@ class _Build:
         if cache is not None:
             await threads.to_end(cache.put_back, self._folder, uid)
         command = self._plan.build
-        is_next = self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js")
-        retries = (fonts.retry(command, self._environment.layout(paths)),) if is_next else ()
+        retries: tuple[environment.Retry, ...] = ()
+        if self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js"):
+            retries = (fonts.retry(command, self._environment.layout(paths)),)
+        elif self._plan.framework == "Hugo":
+            retries = (hugo.retry(command),)
         step = environment.Step(f"the build command {_shortened(command)}", ["/bin/sh", "-c", command], retries=retries)
         await self._run(paths, step, uid)
 
@@ -270,7 +273,7 @@ class _Build:
             _say(self._sink, f"note: {retry.note}")
             for name, text in (retry.files(output.tail) if retry.files else {}).items():
                 (paths.bin / name).write_text(text)
-            others = tuple(each for each in step.retries if each is not retry)
+            others = (*retry.more, *(each for each in step.retries if each is not retry))
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return
         failure = f"{step.what} failed: {diagnosis.reason(done, output.tail, self._settings.build_minutes)}"

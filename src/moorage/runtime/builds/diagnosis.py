@@ -230,8 +230,12 @@ RULES = (
         r"ECONNREFUSED [^\n]*?:(5432|3306|27017|6379)\b"
         r"|(?:localhost|127\.0\.0\.1)[^\n]*\bport (5432|3306)\b[^\n]*failed"
         r"|Can't connect to MySQL server on '(?:localhost|127\.0\.0\.1)|localhost:(27017): \[Errno 111\]"
-        r"|Error 111 connecting to localhost:(6379)",
+        r"|Error 111 connecting to localhost:(6379)|Connect call failed \('[\w.:]+', (5432|3306|27017|6379)\)",
         _no_database,
+    ),
+    rule(
+        r"MongoParseError: [^\n]+|/mongodb/lib/connection_string\.js",
+        f"the app has no valid address of MongoDB: {_database_fix('MongoDB')}",
     ),
     rule(
         r"querySrv (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEOUT) _mongodb\._tcp\.([\w.-]+)",
@@ -327,6 +331,11 @@ RULES = (
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([\w-]+(?:\.[\w-]+)+)",
         "the code downloads from {0}, which cannot be reached from here: commit the files that it needs, or have the "
         "operator allow that host",
+    ),
+    rule(
+        r"^TypeError: fetch failed",
+        "the app requests an address that cannot be reached from here, before it answers: set the address of a server "
+        "that can be reached, or have the operator allow its host",
     ),
     rule(r"^error during build:\n([^\n]+)", "{0}"),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),

@@ -81,6 +81,7 @@ class Retry:
     what: str
     argv: list[str]
     files: Callable[[str], dict[str, str]] | None = None  # made from that output, in the folder of programs
+    more: tuple[Retry, ...] = ()  # of this command, before the other ones of its step
 
 
 @dataclass(frozen=True)

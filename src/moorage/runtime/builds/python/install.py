@@ -157,7 +157,7 @@ def _with_retries(
     retries = [
         *_newer_than_lock(bounded, label, layout),
         *([_with_wheels(second, raised)] if raised else []),
-        _binary_psycopg2(second, layout),
+        _binary_psycopg2(second, layout, label),
         _with_old_tools(second, layout, label),
         *([_without_bounds(install, label)] if bounds or raised else []),
     ]
@@ -180,20 +180,23 @@ def _newer_than_lock(install: list[str], label: str, layout: Layout) -> list[Ret
     note = "a locked version cannot be compiled for this version of Python: newer ones of compiled packages are allowed"
     # The manifest may be as strict as the lock.
     newer_command = [*newer, f"--override={layout.bin}/{NEWER}{OVERRIDES}"]
-    return [Retry(_CANNOT_COMPILE, note, label, newer_command)] if newer != install else []
+    more = (_binary_psycopg2(newer_command, layout, label), _with_old_tools(newer_command, layout, label))
+    return [Retry(_CANNOT_COMPILE, note, label, newer_command, more=more)] if newer != install else []
 
 
 def _parts(argv: list[str]) -> list[tuple[str, str, str]]:
     return [each.partition("=") if each.startswith("--") else (each, "", "") for each in argv]
 
 
-def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:
+def _binary_psycopg2(install: list[str], layout: Layout, label: str) -> Retry:
     """Return the installation without compiling psycopg2: it needs libpq-dev, and old versions an old Python."""
+    binary = [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"]
     return Retry(
         _NO_PSYCOPG2,
         "psycopg2 cannot be compiled here: a current psycopg2-binary, which is the same module, is installed",
         "pip install psycopg2-binary with the other dependencies",
-        [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"],
+        binary,
+        more=(_with_old_tools(binary, layout, label),),
     )
 
 

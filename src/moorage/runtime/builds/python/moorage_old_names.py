@@ -4,10 +4,13 @@ A file `*.pth` of the virtual environment imports this module at each start of i
 it uses the standard library only.
 """
 
+import asyncio
 import collections
 import collections.abc
+import gettext
 import inspect
 import time
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,8 +44,25 @@ def formatargspec(
     return f"({', '.join(parts)})"
 
 
+def ignore_charset(self: gettext.NullTranslations, charset: str) -> None:
+    """Do nothing: translations are text, and no bytes in a character set."""
+
+
+def accept_codeset() -> None:
+    """Let `gettext.translation` ignore the argument `codeset`, which has had no effect since Python 3.8."""
+    translation: Any = gettext.translation
+    if "codeset" in inspect.signature(translation).parameters:
+        return
+
+    def accepting(*args: Any, codeset: Any = None, **more: Any) -> Any:
+        return translation(*args, **more)
+
+    setattr(gettext, "translation", accepting)  # noqa: B010 - its type has no such argument
+
+
 def define() -> None:
     """Define the missing names; existing names keep their values."""
+    accept_codeset()
     for name in collections.abc.__all__:
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
@@ -51,6 +71,8 @@ def define() -> None:
         (inspect, "getargspec", getargspec),
         (inspect, "formatargspec", formatargspec),
         (time, "clock", time.perf_counter),
+        (asyncio, "coroutine", types.coroutine),
+        (gettext.NullTranslations, "set_output_charset", ignore_charset),
     ):
         if not hasattr(module, name):
             setattr(module, name, value)

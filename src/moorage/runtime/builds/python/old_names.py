@@ -19,7 +19,8 @@ name, text = sys.argv[1:]
 home = pathlib.Path(sysconfig.get_paths()["purelib"])
 removed = "|".join(each for each in collections.abc.__all__ if not hasattr(collections, each))
 old = re.compile(
-    rf"\binspect\.(?:get|format)argspec\b|import getargspec\b|\bcollections\.(?:{removed})\b"
+    rf"\binspect\.(?:get|format)argspec\b|import getargspec\b|set_output_charset\("
+    rf"|\basyncio\.coroutine\b|\bcollections\.(?:{removed})\b"
     rf"|from collections import [^\n]*\b(?:{removed})\b".encode()
 )
 uses = removed and any(

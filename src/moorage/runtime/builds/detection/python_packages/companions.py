@@ -71,6 +71,7 @@ COMPILED = {
     **dict.fromkeys(("greenlet", "pyarrow", "cryptography", "gevent", "pyyaml", "regex"), 99),
     **dict.fromkeys(("asyncpg", "markupsafe", "hiredis", "bcrypt", "mysqlclient"), 1),
 }
+_NEXT_MAJOR = {"pillow": 10}  # which removed names that older code uses, and whose predecessor has wheels
 _LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
 
@@ -164,7 +165,7 @@ def raised(folder: Folder) -> tuple[str, ...]:
     found = []
     for name, version in sorted(_pins(folder, _EXACT).items()):
         if name in COMPILED:
-            found.append(f"{name}>={'.'.join(map(str, version))},<{version[0] + COMPILED[name]}")
+            found.append(f"{name}>={'.'.join(map(str, version))},<{_bound(name, version[0])}")
     return tuple(found)
 
 
@@ -177,9 +178,14 @@ def loosened(lock: str) -> str:
         if match and name in COMPILED:
             marker = re.search(r";(?:(?!--hash).)*", line)
             version = match[2]
-            line = f"{name}>={version},<{int(version.partition('.')[0]) + COMPILED[name]} {marker[0] if marker else ''}"
+            line = f"{name}>={version},<{_bound(name, int(version.partition('.')[0]))} {marker[0] if marker else ''}"
         lines.append(line.rstrip())
     return "".join(f"{line}\n" for line in lines)
+
+
+def _bound(name: str, major: int) -> int:
+    """Return the first major version that a pinned, compiled package may not be raised to."""
+    return max(major + COMPILED[name], _NEXT_MAJOR.get(name, 0) if major < _NEXT_MAJOR.get(name, 0) else 0)
 
 
 def _pins(folder: Folder, pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:

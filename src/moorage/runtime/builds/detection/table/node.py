@@ -216,7 +216,9 @@ GENERATES = script(r"\bgenerate\b", "build", words="`nuxt generate` as the `buil
     ~script(".", "build", words="`build` script") & script(".", "generate", words="`generate` script")
 )
 _NUXT_STATIC = contains(
-    r"preset\s*:\s*['\"`](?:static|github[-_]pages|gitlab[-_]pages)", *configs("nuxt"), words="a static preset"
+    r"preset\s*:\s*['\"`](?:static|github[-_]pages|gitlab[-_]pages)|target\s*:\s*['\"`]static",
+    *configs("nuxt"),
+    words="a static preset or target",
 )
 _EXPORT_SETTING = contains(r"output\s*:\s*['\"`]export['\"`]", *configs("next"), words="`output: 'export'`")
 # Version 14 removed the command.
