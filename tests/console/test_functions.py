@@ -163,8 +163,9 @@ def test_a_cronjob_is_created_paused_and_deleted(console: Console, visit: Visit)
     expect(page.get_by_text("Cronjob sweep was deleted")).to_be_visible()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("functions")
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nobody_is_locked_out_of_a_function(console: Console, scheme: Scheme) -> None:
     tabs = ("", "/test", "/invocations", "/metrics", "/versions", "/versions/1..2", "/environment", "/settings")
     with console.visit(scheme=scheme) as visit:

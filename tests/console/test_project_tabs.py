@@ -295,7 +295,8 @@ def test_settings_are_saved_and_wrong_ones_are_marked(console: Console, visit: V
     assert call(console, "GET", f"/v1/projects/{app}")["healthCheckPath"] == "/ready"
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
+@pytest.mark.deep
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nobody_is_locked_out_of_a_tab(console: Console, app: str, scheme: Scheme) -> None:
     """Of an app; `test_every_page.py` has the tabs of a site."""
     call(console, "POST", f"/v1/projects/{app}/domains", {"domain": f"{scheme}.barrier-example.com"})
@@ -312,6 +313,7 @@ def test_nobody_is_locked_out_of_a_tab(console: Console, app: str, scheme: Schem
     assert visit.problems == []
 
 
+@pytest.mark.deep
 def test_tabs_fit_on_a_phone(console: Console, app: str) -> None:
     with console.visit(width=390) as visit:
         visit.sign_in()
