@@ -19,6 +19,11 @@ function shown(value: unknown): string {
   return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value);
 }
 
+/** Whether values stand at the right; exact numbers come as text. */
+function isNumber({ format, type }: QueryResult["columns"][number]): boolean {
+  return format === "number" || /^(numeric|decimal|money|bigint)/i.test(type ?? "");
+}
+
 function toCsv({ columns, rows }: QueryResult): string {
   const cell = (value: unknown) => (value === null ? "" : `"${shown(value).replaceAll('"', '""')}"`);
   return [columns.map(({ name }) => cell(name)), ...rows.map((row) => row.map(cell))].map((line) => line.join(",")).join("\r\n");
@@ -63,9 +68,9 @@ function Grid({ result: { columns, rows }, most }: { result: QueryResult; most: 
             <th class="at" scope="col">
               #
             </th>
-            {columns.map(({ name, type }, at) => (
-              <th key={at} scope="col">
-                {name} <span class="type">{type}</span>
+            {columns.map((column, at) => (
+              <th key={at} scope="col" class={isNumber(column) ? "num" : ""}>
+                {column.name} <span class="type">{column.type}</span>
               </th>
             ))}
           </tr>
@@ -75,7 +80,7 @@ function Grid({ result: { columns, rows }, most }: { result: QueryResult; most: 
             <tr key={number}>
               <td class="at">{number + 1}</td>
               {row.map((value, at) => (
-                <td key={at} class={columns[at]?.format === "number" ? "num" : ""} title={value === null ? t.null : shown(value).slice(0, 2_000)}>
+                <td key={at} class={columns[at] && isNumber(columns[at]) ? "num" : ""} title={value === null ? t.null : shown(value).slice(0, 2_000)}>
                   {value === null ? <i>{t.null}</i> : shown(value).slice(0, 300)}
                 </td>
               ))}

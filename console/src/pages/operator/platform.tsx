@@ -46,7 +46,9 @@ function MachineTiles({ machine }: { machine: Machine }) {
       <div class="big-tiles">
         <div>
           <span class="soft small">{t.load}</span>
-          <strong class="figures">{load.map((each) => each.toFixed(1)).join(" ")}</strong>
+          <span class="figures">
+            <strong>{(load[0] ?? 0).toFixed(1)}</strong> <span class="soft small">{load.slice(1).map((each) => each.toFixed(1)).join(" ")}</span>
+          </span>
           <Meter used={load[0] ?? 0} limit={cpuCount} label={t.load} />
           <span class="soft small">{t.loadOf(cpuCount)}</span>
         </div>

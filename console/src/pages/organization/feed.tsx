@@ -60,7 +60,16 @@ function Entry({ happening, isFresh }: { happening: Happening; isFresh: boolean 
   );
 }
 
+const COMMIT = /^[0-9a-f]{40}([0-9a-f]{24})?$/;
+
 function shortOf(value: unknown): string {
-  const words = Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : String(value);
+  const words = wordOf(value);
   return words.length > 160 ? `${words.slice(0, 160)}…` : words;
+}
+
+/** A value as text: lists and pairs with commas, commits by their first characters. */
+function wordOf(value: unknown): string {
+  if (Array.isArray(value)) return value.map(wordOf).join(", ");
+  if (typeof value === "object" && value !== null) return Object.entries(value).map(([name, each]) => `${name} ${wordOf(each)}`).join(", ");
+  return typeof value === "string" && COMMIT.test(value) ? value.slice(0, 7) : String(value);
 }

@@ -121,7 +121,7 @@ function optionsOf(props: ChartProps, width: number, { onCursor, onPlaced }: Lis
     cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
     scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - ALONE_S, high + ALONE_S]) }, y: { range: (_, __, high) => [0, max ?? (high > 0 ? high * 1.1 : 1)] } },
     axes: [
-      { ...axis, size: 24, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
+      { ...axis, size: 24, space: 72, values: (_, splits, __, ___, step) => splits.map((at) => timeLabel(at, step)) },
       { ...axis, size: 46, ...(isWhole && { incrs: WHOLE }), values: (plot, splits) => splits.map((value) => (value > 0 && isFlat(plot) ? "" : format(value))) },
     ],
     series: [
