@@ -34,7 +34,9 @@ from moorage.runtime.database_servers.queries.model import (
 from moorage.runtime.database_servers.queries.runners import runner_of
 
 MAX_PER_DATABASE = 3  # statements at once: a page of the console sends a few
+MAX_PER_ORGANIZATION = 6
 MAX_ON_MACHINE = 16  # each has a thread and up to a row of MAX_ROW_BYTES in memory
+MAX_FIRST = 32  # Beyond MAX_ON_MACHINE an organization runs one statement, so that others cannot take all places.
 ANSWER_TIMEOUT_S = KILL_AFTER_S + 10  # for a server that accepts no connections
 
 T = TypeVar("T")
@@ -52,11 +54,37 @@ class Target(NamedTuple):
         return runner_of(self.database.engine)
 
 
+class Places:
+    """Statements that run at once."""
+
+    def __init__(self) -> None:
+        self._by_database: Counter[int] = Counter()
+        self._by_organization: Counter[int] = Counter()
+
+    @contextmanager
+    def hold(self, org_id: int, database_id: int) -> Iterator[None]:
+        """Count a statement; raises RateLimited."""
+        own, total = self._by_organization[org_id], self._by_organization.total()
+        has_room = total < MAX_ON_MACHINE or (own == 0 and total < MAX_FIRST)
+        if self._by_database[database_id] >= MAX_PER_DATABASE or own >= MAX_PER_ORGANIZATION or not has_room:
+            raise RateLimited("Too many statements run at once; try again when one has ended")
+        held = ((self._by_database, database_id), (self._by_organization, org_id))
+        for counter, key in held:
+            counter[key] += 1
+        try:
+            yield
+        finally:
+            for counter, key in held:
+                counter[key] -= 1
+                if not counter[key]:
+                    del counter[key]
+
+
 class Queries:
     def __init__(self, db: Store, servers: Servers) -> None:
         self._db = db
         self._servers = servers
-        self._running: Counter[int] = Counter()  # by database
+        self._places = Places()
 
     async def run(self, org_id: int, actor: Actor, name: str, sql: str, *, may_write: bool) -> tuple[Result, int]:
         """Run one statement; return its result and its time in ms. The audit log has it before it runs."""
@@ -99,7 +127,7 @@ class Queries:
     async def _call(self, target: Target, call: Callable[[Watchdog], T]) -> T:
         """Call a runner in a thread; a cancelled request ends its statement."""
         watchdog = Watchdog()
-        with self._slot(target.database.id):
+        with self._places.hold(target.database.org_id, target.database.id):
             try:
                 return await SingleCallThread().run(partial(call, watchdog), ANSWER_TIMEOUT_S)
             except StatementFailed as error:
@@ -109,18 +137,6 @@ class Queries:
             except asyncio.CancelledError:
                 await asyncio.get_running_loop().run_in_executor(None, watchdog.fire)
                 raise
-
-    @contextmanager
-    def _slot(self, database_id: int) -> Iterator[None]:
-        if self._running[database_id] >= MAX_PER_DATABASE or self._running.total() >= MAX_ON_MACHINE:
-            raise RateLimited("Too many statements run at once; try again when one has ended")
-        self._running[database_id] += 1
-        try:
-            yield
-        finally:
-            self._running[database_id] -= 1
-            if not self._running[database_id]:
-                del self._running[database_id]
 
 
 def _refusal(error: StatementFailed) -> BadRequest:
