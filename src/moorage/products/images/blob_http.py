@@ -141,12 +141,10 @@ class Blobs:
     async def _send(self, target: Target, part: Part, headers: dict[str, str]) -> Stream:
         """Send a blob or a range of it, from a verified copy."""
         start, end = _range(target.request.header(b"range"), part.size)
-        copy = self._uploads.new_copy(part.size)
-        try:
+        async with self._uploads.copied(target.caller.org_id, part.size) as (copy, keep):
             await self._artifacts.fetch(target.caller.org_id, service.hex_of(part.digest), copy)
             file = copy.open("rb")
-        finally:
-            copy.unlink(missing_ok=True)
+            keep(file)
         status = 200
         if (start, end) != (0, part.size):
             status, headers = 206, {**headers, "content-range": f"bytes {start}-{end - 1}/{part.size}"}

@@ -13,8 +13,12 @@ import contextlib
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
+import weakref
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 from moorage.core import disk
 from moorage.core.kit.clock import DAY_MS
@@ -23,6 +27,8 @@ from moorage.products.images.tables import Repository
 from moorage.settings import Settings
 
 MAX_UPLOADS = 64  # of an organization at a time
+MAX_DOWNLOADS = 16  # of an organization at a time: a slow client holds the copy of its blob
+MAX_DOWNLOAD_BYTES = 8 * 2**30  # of these copies together; one may be larger
 STALE_MS = DAY_MS
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -32,6 +38,9 @@ class Uploads:
         self._root = settings.folder("image-uploads")
         self._reserve_mb = settings.disk_reserve_mb
         self._busy: set[Path] = set()
+        self._downloads: Counter[int] = Counter()  # by organization
+        self._download_bytes: Counter[int] = Counter()
+        self._copying_bytes = 0  # of copies in progress, which have not used their disk space yet
 
     def begin(self, repository: Repository) -> str:
         folder = self._folder(repository)
@@ -71,12 +80,38 @@ class Uploads:
                 total += path.stat().st_size
         return total
 
-    def new_copy(self, size: int) -> Path:
-        """Return a path for the copy of a blob that is sent; raises DiskFull."""
-        self.check_room(size)
+    @contextlib.asynccontextmanager
+    async def copied(self, org_id: int, size: int) -> AsyncIterator[tuple[Path, Callable[[IO[bytes]], None]]]:
+        """Yield the path for the copy of a blob, and a function that keeps the opened copy after the context.
+
+        An organization has a limited number of copies until their files are closed. Raises DiskFull and Refused.
+        """
+        count, used = self._downloads[org_id], self._download_bytes[org_id]
+        if count >= MAX_DOWNLOADS or (count and used + size > MAX_DOWNLOAD_BYTES):
+            raise Refused(429, "TOOMANYREQUESTS", "this organization downloads many blobs; try again in a moment")
+        self.check_room(self._copying_bytes + size)
         folder = self._root / "outgoing"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder / secrets.token_hex(16)
+        path, kept = folder / secrets.token_hex(16), list[IO[bytes]]()
+        self._count_download(org_id, 1, size)
+        self._copying_bytes += size
+        try:
+            yield path, kept.append
+        finally:
+            self._copying_bytes -= size
+            path.unlink(missing_ok=True)
+            release = partial(self._count_download, org_id, -1, -size)
+            if kept:
+                # A client may disconnect before the first byte is sent; then no code of the response runs.
+                weakref.finalize(kept[0], release)
+            else:
+                release()
+
+    def _count_download(self, org_id: int, count: int, size: int) -> None:
+        for counter, number in ((self._downloads, count), (self._download_bytes, size)):
+            counter[org_id] += number
+            if not counter[org_id]:
+                del counter[org_id]
 
     def check_room(self, more_bytes: int = 0) -> None:
         disk.check_room(self._root, more_bytes, self._reserve_mb)
