@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+MAX_DIGITS = 18
+
 
 def size_text(size: int) -> str:
     return f"{size // 2**20} MB" if size >= 2**20 else f"{size} bytes"
+
+
+def whole_number(text: str) -> int | None:
+    """Return a number of at most 18 ASCII digits, or None: `int` fails for longer texts and for digits such as `²`."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
 
 
 def unusable(text: str) -> str | None:

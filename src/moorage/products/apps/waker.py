@@ -112,7 +112,7 @@ class Head(NamedTuple):
     @property
     def status(self) -> int:
         parts = self.start.split(None, 2)
-        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() and len(parts[1]) == 3 else 0
 
     @property
     def host(self) -> str:

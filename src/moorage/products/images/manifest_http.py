@@ -13,6 +13,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import JSON, Answer, Stream, encode
+from moorage.core.kit.texts import whole_number
 from moorage.products.images import deploying, documents, service
 from moorage.products.images.documents import Document
 from moorage.products.images.failures import Refused, bad_digest, unknown_manifest
@@ -56,7 +57,7 @@ class Manifests:
         if target.request.method != "GET":
             raise target.wrong_method()
         wanted, last = target.request.from_query("n") or "", target.request.from_query("last") or ""
-        most = min(int(wanted), MAX_PAGE) if wanted.isascii() and wanted.isdigit() else MAX_PAGE
+        most = min(number, MAX_PAGE) if (number := whole_number(wanted)) is not None else MAX_PAGE
         names = await self._db.peek(partial(_tags, org_id=target.caller.org_id, name=target.name))
         after = [name for name in names if name > last]
         page = after[:most]

@@ -343,6 +343,8 @@ BAD = {
     "FROM BASE AS one\nCOPY --from=on a /x": (2, "'on' is neither a stage (the stages are one) nor an image"),
     "FROM BASE-missing": (1, "cannot pull"),
     "FROM Not/Valid:": (1, ""),
+    "FROM BASE\nCOPY --from=² a /x": (2, "'²' is neither a stage"),
+    f"FROM BASE\nCOPY --chown={'9' * 5_000} a /x": (2, "is larger than 65,535"),
     "FROM BASE\nCOPY --chown=nobody-here a /x": (2, "the image has no user 'nobody-here'"),
     "FROM BASE\nUSER nobody-here\nRUN true": (3, "the image has no user 'nobody-here' in its /etc/passwd"),
     "FROM BASE\nCOPY a b /x": (2, "should end with /"),

@@ -34,7 +34,8 @@ _NOT_PYTHON = frozenset({
     "nodejs", "r-base", "cudatoolkit", "cuda", "pytorch-cuda", "ffmpeg", "gdal", "gcc", "gxx", "openjdk", "postgresql",
     "redis", "nginx", "git", "make", "cmake", "go", "rust", "poppler", "tesseract", "imagemagick", "pandoc",
 })  # fmt: skip
-_ITEM = re.compile(r"^([ \t]*)-[ \t]*(?:([\"']?)([^#\"']+?)\2)[ \t]*(?:#.*)?$")
+# Two neighbouring parts never match the same character: else a long line of a hostile file takes hours.
+_ITEM = re.compile(r"^([ \t]*)-[ \t]*(?:\"([^#\"']+)\"[ \t]*|'([^#\"']+)'[ \t]*|([^#\"' \t][^#\"']*))(?:#.*)?$")
 _SPEC = re.compile(r"(?:[\w.-]+(?:/[\w-]+)?::)?([\w.-]+)[ \t]*(.*)")
 
 
@@ -79,10 +80,11 @@ def _read(text: str) -> tuple[list[str], list[str]]:
         if match is None:
             continue
         outer = len(match[1]) if outer is None else outer
+        item = (match[2] or match[3] or match[4]).strip()
         if len(match[1]) > outer:
-            pip.append(match[3].strip())
-        elif not match[3].rstrip().endswith(":"):
-            conda.append(match[3].strip())
+            pip.append(item)
+        elif not item.endswith(":"):
+            conda.append(item)
     return conda, pip
 
 

@@ -11,7 +11,7 @@ from moorage.runtime.builds.ports import BuildFailed
 def check_version(folder: Folder, version: str) -> None:
     """Raise BuildFailed if go.mod needs a newer Go than `version`."""
     text = folder.find_text("go.mod") or ""
-    wanted = re.findall(r"^(?:go[ \t]+|toolchain[ \t]+go)(\d+)\.(\d+)(?:\.(\d+))?", text, re.MULTILINE)
+    wanted = re.findall(r"^(?:go[ \t]+|toolchain[ \t]+go)(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", text, re.MULTILINE)
     newest = max((tuple(int(part or 0) for part in each) for each in wanted), default=(0,))
     if newest > tuple(int(part) for part in version.split(".")[:3]):
         needed = ".".join(map(str, newest))

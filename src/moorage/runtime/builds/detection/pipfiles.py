@@ -35,7 +35,7 @@ def read(folder: Folder) -> dict[str, Any]:
     """Return the parsed Pipfile; empty without one."""
     try:
         return tomllib.loads(folder.find_text("Pipfile") or "")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise BuildFailed("Pipfile is not valid TOML") from None
 
 

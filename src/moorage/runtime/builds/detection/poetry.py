@@ -14,7 +14,7 @@ from moorage.runtime.builds.detection import pipfiles
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
-_PART = re.compile(r"(\^|~(?!=))\s*v?([0-9][0-9.]*)[^,\s]*")
+_PART = re.compile(r"(\^|~(?!=))\s*v?([0-9]{1,9}(?:\.[0-9]{1,9})*)[^,\s]*")
 _CLAUSE = re.compile(r"(>=|<=|==|!=|<|>)?(\d+(?:\.\d+)?)[.\d*]*")
 
 
@@ -37,7 +37,7 @@ def constraints(folder: Folder, lock: str) -> str:
     """Return the versions and hashes of a lock, but for names with several versions."""
     try:
         locked = tomllib.loads(folder.find_text(lock) or "")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise BuildFailed(f"{lock} is not valid TOML: lock the dependencies again") from None
     packages = [each for each in locked.get("package", []) if isinstance(each, dict) and not _is_elsewhere(each)]
     metadata = locked.get("metadata")
@@ -84,7 +84,7 @@ def as_pip(version: str) -> str:
     if "|" in version:
         return "*"
     version = ",".join(version.replace(",", " ").split()) if re.search(r"\d\s+[<>^~=]", version) else version
-    return _PART.sub(lambda match: _range(match[1], match[2].strip(".")), version.replace(" ", ""))
+    return _PART.sub(lambda match: _range(match[1], match[2]), version.replace(" ", ""))
 
 
 def _range(operator: str, version: str) -> str:

@@ -40,10 +40,10 @@ _MADE = re.compile(rf"{_VARIABLE}(?:{FACTORIES})\(", re.MULTILINE)
 _IMPORTED = re.compile(r"^from\s+([.\w]+)\s+import\s+\(?(?:\w+\s*,\s*)*(app|application)\b", re.MULTILINE)
 _SERVED = re.compile(
     r"^(?:async[ \t]+)?def[ \t]+(application|app)\b|^(application|app)\s*(?::[^=\n]+)?="
-    r"|^from[ \t]+[.\w]+[ \t]+import[ \t]+(?:[\w, ]*\bas[ \t]+)?(application|app)\b",
+    r"|^from[ \t]+[.\w]+[ \t]+import[ \t]+(?:\w[\w, ]*\bas[ \t]+)?(application|app)\b",
     re.MULTILINE,
 )
-_IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)[\w.]*\s+import|import\s+(\w+))", re.MULTILINE)
+_IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)(?:\.[\w.]*)?\s+import|import\s+(\w+))", re.MULTILINE)
 
 _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\(")
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.

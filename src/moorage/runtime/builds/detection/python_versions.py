@@ -11,7 +11,10 @@ from typing import Any
 from moorage.runtime.builds.detection import conda, pipfiles
 from moorage.runtime.builds.detection.reading import Folder
 
-_CLAUSE = re.compile(r"(===|==|~=|!=|<=|>=|<|>|\^|~|=)?\s*v?(\d+)(?:\.(\d+|\*))?(?:\.(\d+|\*))?[\w.+*-]*")
+_NUMBER = "[0-9]{1,9}"
+_CLAUSE = re.compile(
+    rf"(===|==|~=|!=|<=|>=|<|>|\^|~|=)?\s*v?({_NUMBER})(?:\.({_NUMBER}|\*))?(?:\.({_NUMBER}|\*))?[\w.+*-]*"
+)
 _PIN = re.compile(r"(?:c?python-?)?(3\.\d{1,2})(?:\.[\w*.]+)?")
 
 
@@ -65,7 +68,7 @@ def is_allowed(specifier: str, version: str) -> bool:
 
 
 def _clauses(text: str) -> list[tuple[str, int, str, str]]:
-    return [(op, int(major), minor, patch) for op, major, minor, patch in _CLAUSE.findall(text)]
+    return [(op, int(major), minor, patch) for op, major, minor, patch in _CLAUSE.findall(" ".join(text.split()))]
 
 
 def _holds(op: str, major: int, minor_text: str, patch: str, minor: int) -> bool:
@@ -119,7 +122,7 @@ def _ranges(folder: Folder) -> list[tuple[str, str]]:
 def _toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from moorage.runtime.builds.ports import BuildFailed
 
+_LONG_BLANKS = re.compile(r"\s{100,}")
 MAX_FILE_BYTES = 2**20  # more than any manifest or configuration of a project has
 MAX_ENTRIES = 2000  # of a folder that are looked at
 MAX_PYTHON_FILES = 400
@@ -60,7 +61,15 @@ class Folder:
         return self.root / self.base
 
     def find_text(self, name: str, limit: int = MAX_FILE_BYTES) -> str | None:
-        """Return the text of a regular file in the repository, or None."""
+        """Return the text of a regular file in the repository, or None.
+
+        Long runs of blanks and empty lines are shortened: regular expressions could take hours for them.
+        """
+        text = self.find_exact_text(name, limit)
+        return None if text is None else _LONG_BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", text)
+
+    def find_exact_text(self, name: str, limit: int = MAX_FILE_BYTES) -> str | None:
+        """Return the text of a regular file in the repository as it is, or None."""
         if is_outside(self.root, self.path / name):
             return None
         try:
@@ -143,7 +152,7 @@ class Folder:
         text = self.find_text("pyproject.toml")
         try:
             return tomllib.loads(text or "")
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise BuildFailed(f"pyproject.toml is not valid TOML{_place(error)}: correct it") from None
 
     @cached_property
@@ -177,7 +186,7 @@ class Folder:
         lines += _keys(self.project.get("tool"), "poetry", "dependencies")
         try:
             lines += _keys(tomllib.loads(self.find_text("Pipfile") or ""), "packages")
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise BuildFailed(f"Pipfile is not valid TOML{_place(error)}: correct it") from None
         return lines + (self.find_text("environment.yml") or "").splitlines()
 

@@ -61,7 +61,7 @@ def read(request: BuildRequest, folder: Folder) -> ImageSource:
     """Read and parse the Dockerfile of a project; raises BuildFailed."""
     settings = request.image
     path = _path(folder, settings.dockerfile)
-    text = folder.find_text(path)
+    text = folder.find_exact_text(path)
     if text is None:
         raise BuildFailed(
             f"there is no {path} in {folder.base or 'the repository'}: set dockerFilePath to the path of the Dockerfile"
@@ -92,7 +92,7 @@ def _path(folder: Folder, name: str) -> str:
 def _ignored(folder: Folder, path: str, context: str) -> Ignored:
     """Return the rules of `<Dockerfile>.dockerignore`, else of `.dockerignore` in the context."""
     for name in (f"{path}{IGNORE}", posixpath.join(context, IGNORE)):
-        text = folder.find_text(name)
+        text = folder.find_exact_text(name)
         if text is not None:
             try:
                 return ignore.parse(text)

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moorage.core.kit.texts import whole_number
 from moorage.runtime.images.building import cache
 from moorage.runtime.images.building.bases import Base
 from moorage.runtime.images.building.config import Config
@@ -114,6 +115,6 @@ def _signal(text: str) -> str:
 
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     known = {each.name for each in signal.Signals}
-    if (text.isdigit() and 1 <= int(text) <= 64) or name in known or name.startswith(("SIGRTMIN", "SIGRTMAX")):
+    if 1 <= (whole_number(text) or 0) <= 64 or name in known or name.startswith(("SIGRTMIN", "SIGRTMAX")):
         return text
     raise ValueError(f"{text[:40]!r} is not a signal such as SIGTERM or 15")

@@ -12,7 +12,7 @@ MAX_CHARS = 2**20
 MAX_INSTRUCTIONS = 1_000
 DIRECTIVES = frozenset({"syntax", "escape", "check"})
 WITH_HEREDOCS = frozenset({"RUN", "COPY", "ADD"})
-_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.*?)\s*")
+_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.*)")
 _SYNTAX = re.compile(r"(?:docker\.io/)?docker/dockerfile(?:-upstream)?(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?")
 _HEREDOC = re.compile(r"\d*<<(-?)([^<]+)")
 

@@ -270,7 +270,7 @@ def _healthcheck(source: _Source) -> ins.Healthcheck:
     source.rest = command.strip()
     intervals = {key: _duration(name, text) for name, key in _HEALTH_FLAGS.items() if (text := source.flags.text(name))}
     retries = source.flags.text("retries") or "0"
-    if not retries.isdigit() or len(retries) > 6:
+    if not re.fullmatch("[0-9]{1,6}", retries):
         raise ValueError(f"--retries={retries} should be a whole number")
     return ins.Healthcheck(*source.place, source.command(), intervals, int(retries))
 

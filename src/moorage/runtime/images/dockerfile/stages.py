@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moorage.core.kit.texts import whole_number
 from moorage.runtime.images.dockerfile import instructions as ins
 from moorage.runtime.images.dockerfile import parser, words
 from moorage.runtime.images.dockerfile.errors import DockerfileError
@@ -39,12 +40,13 @@ class Dockerfile:
         named = [stage for stage in self.stages if stage.name == wanted]
         if named:
             return named[-1]
-        return self.stages[int(name)] if name.isdigit() and int(name) < len(self.stages) else None
+        number = whole_number(name)
+        return self.stages[number] if number is not None and number < len(self.stages) else None
 
     def source_of(self, line: int, name: str, user: Stage) -> Stage | str:
         """Return the stage of `--from`, or the name of an image."""
         stage = self.find(name)
-        if stage is None and name.isdigit():
+        if stage is None and whole_number(name) is not None:
             raise DockerfileError(line, f"there is no stage {name}: the file has {len(self.stages)}, counted from 0")
         if stage is user:
             raise DockerfileError(line, f"the stage {user.label} copies from itself")

@@ -58,9 +58,9 @@ OLD_CODE = (
         ("django<4",),
     ),
 )
-_NAME = r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*"
-_PIN = re.compile(rf"{_NAME}(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
-_EXACT = re.compile(rf"{_NAME}==\s*(\d+(?:\.\d+)*)")
+_NAME = r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(?:\s*\[[^\]]*\])?\s*"
+_PIN = re.compile(rf"{_NAME}(?:==|~=|<=|<)\s*(\d{{1,9}}(?:\.\d{{1,9}})*)")
+_EXACT = re.compile(rf"{_NAME}==\s*(\d{{1,9}}(?:\.\d{{1,9}})*)")
 # Packages whose old versions have no wheels for newer versions of Python, and whose builds take minutes or need
 # libraries of the machine: by how many major versions a pinned one may be raised instead.
 COMPILED = {

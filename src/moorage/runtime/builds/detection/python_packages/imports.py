@@ -101,7 +101,7 @@ PACKAGES = {
     "xlsxwriter": "xlsxwriter",
     "yaml": "pyyaml",
 }
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)(?:\.[\w.]*)?[ \t]+import\b|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
 _DJANGO_LIST = re.compile(
     r"^(?:INSTALLED_APPS|THIRD_PARTY_APPS|MIDDLEWARE)\s*\+?=\s*[\[(]([^\])]{0,5000})", re.MULTILINE
 )

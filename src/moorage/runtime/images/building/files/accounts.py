@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from moorage.core.kit.texts import whole_number
 from moorage.runtime.images.building.files.tree import Tree, TreeError
 
 MAX_ID = 65_535
@@ -31,20 +32,26 @@ def owner(tree: Tree, text: str) -> tuple[int, int]:
 def _number(text: str, what: str) -> int | None:
     if not (text.isascii() and text.isdigit()):
         return None
-    if int(text) > MAX_ID:
-        raise TreeError(f"the {what} {text} is larger than {MAX_ID:,}")
-    return int(text)
+    number = whole_number(text)
+    if number is None or number > MAX_ID:
+        raise TreeError(f"the {what} {text[:20]} is larger than {MAX_ID:,}")
+    return number
 
 
 def _find(tree: Tree, path: str, name: str, what: str) -> tuple[int, int | None]:
     """Return the id of an account, and the number after it: the group of a user."""
     for line in tree.read_text(path).splitlines():
         account, _, number, more, *_ = [*line.split(":"), "", "", ""]
-        if account == name and number.isdigit() and int(number) <= MAX_ID:
-            return int(number), int(more) if more.isdigit() and int(more) <= MAX_ID else None
+        if account == name and (found := _id(number)) is not None:
+            return found, _id(more)
     if name == "root":
         return 0, 0
     raise TreeError(f"the image has no {what} {name[:100]!r} in its {path}")
+
+
+def _id(text: str) -> int | None:
+    number = whole_number(text)
+    return number if number is not None and number <= MAX_ID else None
 
 
 def mode(text: str, before: int, *, is_folder: bool) -> int:
