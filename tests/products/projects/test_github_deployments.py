@@ -16,7 +16,8 @@ from moorage.core.db.tx import Tx
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
 from moorage.products.projects import service, tables
-from moorage.products.projects.deployments.pipeline import cache_of
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.pipeline import cache_of, request_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.settings(**SECRETS)]
 
@@ -166,6 +167,21 @@ async def test_a_fork_s_build_has_a_cache_of_its_own(team: Team, stranger: Team,
 
     assert branch == main  # The repository's own branches get the secrets too.
     assert len({main, first_fork, second_fork, other}) == 4
+
+
+async def test_only_a_fork_s_build_has_no_credentials_of_registries(team: Team, app: App, db: Database) -> None:
+    await team.create(prPreview=True)
+    for number, fork in ((7, "eve/site"), (9, None)):
+        await tell(app, db, "pull_request", pull(number=number, fork=fork), f"event-{number}")
+
+    def requests(tx: Tx) -> list[bool]:
+        site = service.get(tx, team.org_id, "site")
+        deployment = deployments.find(tx, team.org_id, site.latest_deployment_id or 0)
+        assert deployment is not None
+        found = [tx.find(tables.FIND_PREVIEW, org_id=team.org_id, project_id=site.id, number=n) for n in (7, 9)]
+        return [request_of(site, preview, deployment, {}).image.has_credentials for preview in (None, *found)]
+
+    assert await db.read(requests) == [True, False, True]
 
 
 async def test_a_project_without_previews_has_none(team: Team, app: App, db: Database) -> None:

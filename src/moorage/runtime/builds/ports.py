@@ -59,6 +59,7 @@ class ImageSettings:
     context: str = "./"  # below the base folder
     args: Mapping[str, str] = field(default_factory=dict)
     target: str = ""  # stage to build; "" for the last one
+    has_credentials: bool = True  # of the organization's registries; False for code of a fork
 
 
 @dataclass(frozen=True, slots=True)

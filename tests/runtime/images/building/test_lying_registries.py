@@ -1,17 +1,20 @@
-"""A registry that lies fails the build at the line of FROM, and nothing is stored."""
+"""Registries that lie or want a password: the build fails at the line of FROM, and nothing is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from tests.runtime.images.building.image_builds import Builds, serving_base
-from tests.runtime.images.registry_support import RegistryServer, fronting
+from aiohttp import BasicAuth, web
+from tests.runtime.images.building.image_builds import ORG, Builds, serving_base
+from tests.runtime.images.registry_support import LOOPBACK, QUICK, RegistryServer, fronting
 
 from moorage.core.db.store import Database
 from moorage.runtime.images.dockerfile.errors import DockerfileError
+from moorage.runtime.images.sign_in import Credentials
+from moorage.runtime.images.sources import Sources
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
 
@@ -59,3 +62,34 @@ async def test_a_redirect_to_a_private_address_is_refused(
         builds = Builds(db, front.server, tmp_path)
         with pytest.raises(DockerfileError, match="line 1: cannot pull"):
             await builds.build("FROM BASE\nRUN true")
+
+
+@pytest.mark.boundary("tenant-to-tenant", "A fork's Dockerfile reads no private image of the organization.")
+async def test_only_own_code_uses_the_credentials_of_the_organization(
+    db: Database, registry: RegistryServer, tmp_path: Path
+) -> None:
+    async with fronting(registry, wants_basic) as front:
+        builds = Builds(db, front.server, tmp_path)
+
+        async def find(org_id: int, name: str) -> Credentials | None:
+            return Credentials(name, "ada", "sesame") if org_id == ORG else None
+
+        builds.builder = replace(builds.builder, sources=Sources(LOOPBACK, QUICK, find))
+        own = builds.prepare("FROM BASE\nLABEL a=b")
+        fork = builds.prepare("FROM BASE\nLABEL a=b")
+        stage = builds.prepare("FROM scratch\nCOPY --from=BASE /etc/passwd /")
+
+        built = await builds.execute(own)
+        asked = len(front.requests)
+        for each in (fork, stage):
+            with pytest.raises(DockerfileError, match="the registry wants a password"):
+                await builds.execute(replace(each, request=replace(each.request, has_credentials=False)))
+
+    assert built.layers
+    assert {request.headers.get("Authorization") for request in front.requests[asked:]} == {None}
+
+
+async def wants_basic(request: web.Request) -> web.StreamResponse | None:
+    if request.headers.get("Authorization") == BasicAuth("ada", "sesame").encode():
+        return None
+    return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="Registry"'})

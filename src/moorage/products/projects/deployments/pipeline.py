@@ -135,7 +135,7 @@ class Pipeline:
         if project.source == "image":
             return await self._store_image(write, deployment, project, log)
         source = _Source(self.sources, write, deployment, log)
-        built = await self.builder.build(_request(project, preview, deployment, env), source, log)
+        built = await self.builder.build(request_of(project, preview, deployment, env), source, log)
         await log.finish()
         return await self._note_built(write, deployment, built.plan, built.digest, built.files)
 
@@ -265,7 +265,8 @@ def cache_of(project: Project, preview: Preview | None) -> str:
     return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
 
 
-def _request(project: Project, preview: Preview | None, deployment: Deployment, env: dict[str, str]) -> BuildRequest:
+def request_of(project: Project, preview: Preview | None, deployment: Deployment, env: dict[str, str]) -> BuildRequest:
+    """Return the request of a build. Code of a fork pulls no private images."""
     return BuildRequest(
         cache=cache_of(project, preview),
         source=CHOSEN_BY_ENGINE,
@@ -288,6 +289,7 @@ def _request(project: Project, preview: Preview | None, deployment: Deployment, 
             context=project.docker_build_context_dir or "./",
             args=read_args(project.docker_build_args) if project.docker_build_args else {},
             target=project.docker_build_target or "",
+            has_credentials=preview is None or not preview.is_fork,
         ),
     )
 

@@ -212,4 +212,5 @@ class ImageBuild:
             target=settings.target,
             secrets=self.request.env,
             use_caches=self.request.use_caches,
+            has_credentials=settings.has_credentials,
         )

@@ -47,8 +47,11 @@ class Bases:
         cache: LayerCache,
         workspace: Workspace,
         check_room: Callable[[int], None],
+        *,
+        has_credentials: bool = True,
     ) -> None:
-        """`check_room` raises DiskFull."""
+        """`check_room` raises DiskFull. Without credentials, private images are not found."""
+        self._pulls_as = cache.org_id if has_credentials else None
         self._images = images
         self._sources = sources
         self._architecture = architecture
@@ -71,7 +74,7 @@ class Bases:
 
     async def _resolve(self, name: str) -> Base:
         reference = parse(name)
-        async with self._sources.open(reference, self._cache.org_id) as source:
+        async with self._sources.open(reference, self._pulls_as) as source:
             digest, manifest = await source.manifest(reference.wanted)
             if isinstance(manifest, manifests.Index):
                 digest, manifest = await source.manifest(manifest.choose(self._architecture).digest)
@@ -114,7 +117,7 @@ class Bases:
         path = self._scratch / "base-layer"
         self._check_room(2 * layer.size)  # the download, and its stored copy
         try:
-            async with self._sources.open(base.reference, self._cache.org_id) as source:
+            async with self._sources.open(base.reference, self._pulls_as) as source:
                 await source.download(layer, path)
             await self._cache.put(path)
             return await to_end(_diff_id, path) if diff_id is None else diff_id

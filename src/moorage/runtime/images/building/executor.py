@@ -127,7 +127,13 @@ class _Build:
         self._file = file
         self._stack = stack
         self._bases = Bases(
-            builder.images, builder.sources, builder.architecture, self.cache, workspace, self._check_room
+            builder.images,
+            builder.sources,
+            builder.architecture,
+            self.cache,
+            workspace,
+            self._check_room,
+            has_credentials=request.has_credentials,
         )
         self._states: dict[int, StageState] = {}
         self._open: list[Stage] = []

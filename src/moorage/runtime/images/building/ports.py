@@ -36,6 +36,7 @@ class ImageRequest:
     target: str = ""  # stage to build; "" for the last one
     secrets: Mapping[str, str] = field(default_factory=dict)
     use_caches: bool = True
+    has_credentials: bool = True  # whether pulls use the credentials of the organization's registries
 
 
 @dataclass(frozen=True, slots=True)
