@@ -120,6 +120,11 @@ CASES = {
         "pydantic_core.ValidationError: 1 validation error for Settings\nAPI_TOKEN\n  Field required [type=missing]\n",
         ("the variable API_TOKEN is not set",),
     ),
+    "a variable of Pydantic for a database": (
+        "pydantic.error_wrappers.ValidationError: 1 validation error for Settings\ndatabase_hostname\n  field required "
+        "(type=value_error.missing)\n",
+        ("the variable database_hostname is not set", "moorage databases create"),
+    ),
     "no address of a database": (
         "AttributeError: 'NoneType' object has no attribute '_instantiate_plugins'\n",
         ("no address of its database", "DATABASE_URL"),

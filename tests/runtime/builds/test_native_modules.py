@@ -67,9 +67,11 @@ async def test_a_missing_library_is_named_with_its_debian_package(settings: Sett
         await Builder(settings, is_sandboxed=True).build(make_app_request(source), Log())
 
 
-async def test_an_addon_of_node_is_compiled_without_a_download_of_headers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("manager", ["npm@11.0.0", "pnpm@10.12.1"])
+async def test_an_addon_of_node_is_compiled_without_a_download_of_headers(tmp_path: Path, manager: str) -> None:
+    scripts = {"start": "node main.js", "install": "node-gyp rebuild"}
     files = {
-        "package.json": {"name": "addon", "version": "1.0.0", "scripts": {"start": "node main.js"}, "gypfile": True},
+        "package.json": {"name": "addon", "version": "1.0.0", "scripts": scripts, "packageManager": manager},
         "binding.gyp": "{'targets': [{'target_name': 'addon', 'sources': ['addon.c']}]}",
         "addon.c": ADDON,
         "main.js": "console.log(require('./build/Release/addon.node').answer)",
@@ -77,5 +79,5 @@ async def test_an_addon_of_node_is_compiled_without_a_download_of_headers(tmp_pa
 
     app = await release(tmp_path, files)
 
-    assert "http" not in app.log.text("stdout", "stderr")
+    assert "gyp http" not in app.log.text("stdout", "stderr")
     assert await app.run(["/bin/sh", "-c", "node main.js"], app.launch()) == ("42\n", "")

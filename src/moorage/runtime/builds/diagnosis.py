@@ -136,9 +136,9 @@ def _no_database(match: re.Match[str]) -> str:
 def _no_variable(match: re.Match[str]) -> str:
     name = next(group for group in match.groups() if group)
     fix = "set it in `env` or `secrets`"
-    if name == "DATABASE_URL":
+    if name.upper() == "DATABASE_URL":
         fix = f"`moorage databases create {PROJECT}-db --project {PROJECT}` creates a PostgreSQL and sets it"
-    elif engine := next((engine for engine, pattern in _OF_ENGINES.items() if pattern.search(name)), ""):
+    elif engine := next((engine for engine, pattern in _OF_ENGINES.items() if pattern.search(name.upper())), ""):
         fix = _database_fix(engine)
     return f"the variable {name} is not set, and the app does not start without it: {fix}"
 

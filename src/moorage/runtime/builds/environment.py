@@ -234,6 +234,10 @@ class BuildEnvironment:
         binds |= {inside: str(path) for inside, path in ((UV, self._uv), (GO, self._go)) if path is not None}
         return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
 
+    @property
+    def _node_headers(self) -> str:
+        return next(iter(self._tools.node_headers.values()), "")
+
     def _environment(self, layout: Layout) -> dict[str, str]:
         env = toolchain.environment() | NON_INTERACTIVE
         registry = env.get("npm_config_registry") or env.get("NPM_CONFIG_REGISTRY")
@@ -268,6 +272,8 @@ class BuildEnvironment:
             **({"YARN_NPM_REGISTRY_SERVER": registry} if registry else {}),
             # The second name is that of newer versions. npm warns of names that it does not know.
             **(dict.fromkeys(PNPM_STORE, f"{layout.cache}/pnpm") if self._has_pnpm else {}),
+            # pnpm removes variables `npm_package_*` from the environment of install scripts.
+            **({"npm_config_nodedir": path} if self._has_pnpm and (path := self._node_headers) else {}),
         }
 
 

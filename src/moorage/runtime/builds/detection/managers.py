@@ -76,7 +76,9 @@ def _pnpm(folder: Folder, version: str) -> NodeManager:
     texts = f"{(folder.package or {}).get('pnpm')} {folder.find_text('pnpm-workspace.yaml')}"
     has_choice = re.search(r"BuiltDependencies|\ballowBuilds\b|dangerouslyAllowAllBuilds", texts) is not None
     scripts = () if has_choice else ("--config.dangerously-allow-all-builds=true",)
-    flags = ("--prod=false", "--config.node-linker=hoisted", *scripts, "--reporter=append-only")
+    # npm, which runs pnpm, sets a level at which the output of failed install scripts is hidden.
+    output = ("--reporter=append-only", "--loglevel=info")
+    flags = ("--prod=false", "--config.node-linker=hoisted", *scripts, *output)
     frozen = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
     return NodeManager("pnpm", f"pnpm@{version}", ("install", frozen), flags)
 
