@@ -348,7 +348,8 @@ RULES = (
 )  # fmt: skip
 _REFUSED_HOST = re.compile(r"Invalid HTTP_HOST header: '[^'\n]+'\. You may need to add '([^'\n]+)' to ALLOWED_HOSTS")
 _ERROR = re.compile(
-    r"(?:^|(?<=[\s|]))(?:(?:\w+\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:fatal|panic): .+)"
+    r"(?:^|(?<=[\s|]))(?:(?:\w+\.)*\w*(?:Error|Exception|Exit|ImproperlyConfigured)(?: \[\w+\])?: .+"
+    r"|(?:fatal|panic): .+)"
     r"|^(?:error|ERROR|✘|\[(?:ERROR|error)\])[: ].+"
 )
 # Lines that only repeat that something failed.

@@ -230,8 +230,18 @@ def django(folder: Folder) -> str:
     if is_asgi and package and folder.has(f"{at}{package.replace('.', '/')}/asgi.py"):
         return f"{cd}{migrate}daphne -b {HOST} -p {PORT} {package}.asgi:application"
     if package and folder.has(f"{at}{package.replace('.', '/')}/wsgi.py"):
-        return f"{cd}{migrate}gunicorn {package}.wsgi {GUNICORN}"
+        variable = _settings_variable(folder, at, f"{at}{package.replace('.', '/')}/wsgi.py", place)
+        return f"{cd}{migrate}{variable}gunicorn {package}.wsgi {GUNICORN}"
     return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
+
+
+def _settings_variable(folder: Folder, at: str, wsgi: str, place: str) -> str:
+    """Return the variable with the settings of manage.py where wsgi.py names an empty package, or ""."""
+    match = _SETTINGS.search(folder.find_text(wsgi) or "")
+    text = folder.find_text(f"{at}{match[1].replace('.', '/')}/__init__.py") if match else None
+    is_empty = text is not None and not re.search(r"^[^#\s]", text, re.MULTILINE)
+    name = django_settings(folder, place)
+    return f"DJANGO_SETTINGS_MODULE={name} " if is_empty and match and name and name != match[1] else ""
 
 
 def django_guarded_settings(folder: Folder) -> str:
