@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, needed_python, refused_visitors
+from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, needed_python, reason, refused_visitors
+from moorage.runtime.sandbox.runs.job import Finished
 
 NODE_STACK = """
 node:internal/modules/cjs/loader:1404
@@ -240,6 +241,8 @@ def test_the_sentence_names_the_project_and_the_database() -> None:
 
     assert sentence is not None
     assert "`moorage databases create shop-db --type mysql --project shop`" in sentence
+    finished = Finished(1, "")
+    assert reason(finished, "Error: connect ECONNREFUSED 127.0.0.1:3306\n", 10, "shop") == f"exit code 1: {sentence}"
 
 
 def test_variables_of_the_example_are_named_for_an_app_that_prints_no_error() -> None:

@@ -13,6 +13,9 @@ from moorage.runtime.builds.detection.values import variables
 
 ZOD = "import { z } from 'zod';\nexport const env = z.object({\n  %s\n}).parse(process.env);\n"
 
+# A `devDefault` does not count in production, which the platform sets.
+ENVALID = "import { cleanEnv, str } from 'envalid';\nexport const env = cleanEnv(process.env, {\n  %s\n});\n"
+
 
 @pytest.mark.parametrize(
     ("example", "text", "found"),
@@ -22,6 +25,8 @@ ZOD = "import { z } from 'zod';\nexport const env = z.object({\n  %s\n}).parse(p
         ("HARBOR_MODE=deep # of ships\n", ZOD % "HARBOR_MODE: z.string(),", {"HARBOR_MODE": "deep"}),
         ("HARBOR_MODE=deep\n", ZOD % "HARBOR_MODE: z.string().default('low'),", {}),
         ("HARBOR_MODE=deep\n", ZOD % "HARBOR_MODE: z.string().optional(),", {}),
+        ("HARBOR_MODE=deep\n", ENVALID % "HARBOR_MODE: str({ default: 'low' }),", {}),
+        ("HARBOR_MODE=deep\n", ENVALID % "HARBOR_MODE: str({ devDefault: 'low' }),", {"HARBOR_MODE": "deep"}),
         ("HARBOR_MODE=deep\n", "const mode = process.env.HARBOR_MODE", {}),
         ("HARBOR_MODE=deep\n", "if (!process.env.HARBOR_MODE) {\n  process.exit(1)\n}", {"HARBOR_MODE": "deep"}),
         ("HARBOR_MODE=deep\n", "export const mode = process.env.HARBOR_MODE!", {"HARBOR_MODE": "deep"}),

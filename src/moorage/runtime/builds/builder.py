@@ -276,7 +276,8 @@ class _Build:
             others = (*retry.more, *(each for each in step.retries if each is not retry))
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return
-        failure = f"{step.what} failed: {diagnosis.reason(done, output.tail, self._settings.build_minutes)}"
+        why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project)
+        failure = f"{step.what} failed: {why}"
         needed = diagnosis.needed_python(output.tail) if self._plan.language == "python" else ""
         if not step.is_optional:
             raise NeedsPython(failure, needed) if needed else BuildFailed(failure)

@@ -359,10 +359,10 @@ _NOISE = re.compile(
 )
 
 
-def reason(done: Finished, output: str, build_minutes: int) -> str:
+def reason(done: Finished, output: str, build_minutes: int, project: str = "") -> str:
     """Return why a step failed: a limit of the build, else the error in its output."""
     if done.why is None:
-        hint = explain(output)
+        hint = explain(output, project or PROJECT)
         return f"exit code {done.code}{f': {hint}' if hint else ''}"
     if done.code == TIMED_OUT:
         return timeout(build_minutes)

@@ -78,6 +78,7 @@ class BuildRequest:
     use_caches: bool
     health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
     image: ImageSettings = field(default_factory=ImageSettings)
+    project: str = ""  # name, for commands in the reason of a failure
 
 
 def request_of_folder(

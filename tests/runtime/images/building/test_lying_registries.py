@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiohttp import BasicAuth, web
+from aiohttp import web
 from tests.runtime.images.building.image_builds import ORG, Builds, serving_base
 from tests.runtime.images.registry_support import LOOPBACK, QUICK, RegistryServer, fronting
 
@@ -90,6 +91,6 @@ async def test_only_own_code_uses_the_credentials_of_the_organization(
 
 
 async def wants_basic(request: web.Request) -> web.StreamResponse | None:
-    if request.headers.get("Authorization") == BasicAuth("ada", "sesame").encode():
+    if request.headers.get("Authorization") == f"Basic {base64.b64encode(b'ada:sesame').decode()}":
         return None
     return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="Registry"'})

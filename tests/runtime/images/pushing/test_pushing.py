@@ -81,7 +81,7 @@ async def test_a_folder_becomes_an_image_on_top_of_the_base(
     answer = registry.call("GET", f"/v2/pods/org-8/manifests/{pushed.digest}", Accept=OCI_MANIFEST)
     manifest = json.loads(answer.read())
     config = json.loads(registry.call("GET", f"/v2/pods/org-8/blobs/{manifest['config']['digest']}").read())
-    assert (len(manifest["layers"]), len(config["rootfs"]["diff_ids"])) == (4, 2)
+    assert (len(manifest["layers"]), len(config["rootfs"]["diff_ids"])) == (4, 4)
     assert list((tmp_path / "pushes").glob("*.gz")) == []
 
 

@@ -291,6 +291,7 @@ def request_of(project: Project, preview: Preview | None, deployment: Deployment
             target=project.docker_build_target or "",
             has_credentials=preview is None or not preview.is_fork,
         ),
+        project=project.name,
     )
 
 

@@ -188,7 +188,7 @@ class ImageBuild:
         except TimeoutError:
             raise BuildFailed(f"{self.source.path}: {diagnosis.timeout(minutes)}") from None
         except StepFailed as error:
-            why = diagnosis.reason(error.finished, error.output, minutes)
+            why = diagnosis.reason(error.finished, error.output, minutes, self.request.project)
             raise BuildFailed(f"{self.source.path} {error}: {why}") from None
         except DockerfileError as error:
             raise BuildFailed(f"{self.source.path} {error}") from None

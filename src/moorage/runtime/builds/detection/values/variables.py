@@ -87,9 +87,7 @@ def _needed_by_node(texts: list[str], name: str) -> bool:
         re.MULTILINE,
     )
     # A schema has a line for each variable; one with a default is not required.
-    line = re.compile(
-        rf"^(?![^\n]*(?:default|optional|fallback|devDefault))[^\n]*\b{name}\b['\"]?\s*[:,]", re.MULTILINE
-    )
+    line = re.compile(rf"^(?![^\n]*(?:default|optional|fallback))[^\n]*\b{name}\b['\"]?\s*[:,]", re.MULTILINE)
     return any(
         checks.search(text) or ("process.env" in text and _VALIDATORS.search(text) and line.search(text))
         for text in texts
