@@ -13,14 +13,28 @@ pytestmark = pytest.mark.xdist_group("console")
 
 PATHS = re.findall(r'path: "([^":]+)"', (ROOT / "console" / "src" / "pages.ts").read_text())
 
+FEW = ["/", "/projects", "/settings/members", "/operator"]
+
 
 def test_every_page_is_registered() -> None:
     assert {"/", "/projects", "/functions", "/databases", "/cronjobs", "/monitors"} <= set(PATHS)
 
 
-def test_deep_links_open_pages_that_survive_a_reload(visit: Visit) -> None:
+def test_nobody_is_locked_out_of_the_first_pages(visit: Visit) -> None:
+    """`test_every_page.py` has all pages, in both themes."""
+    visit.open("/")
+    visit.page.wait_for_selector("button")
+    barriers = visit.find_barriers()
     visit.sign_in()
-    for path in PATHS:
+    visit.settle("/projects")
+
+    assert [*barriers, *visit.find_barriers()] == []
+
+
+@pytest.mark.parametrize("paths", [FEW, pytest.param(PATHS, marks=pytest.mark.deep)], ids=["few", "all"])
+def test_deep_links_open_pages_that_survive_a_reload(visit: Visit, paths: list[str]) -> None:
+    visit.sign_in()
+    for path in paths:
         visit.settle(path)
         title = visit.page.title()
         visit.page.reload()

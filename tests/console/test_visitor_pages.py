@@ -40,7 +40,8 @@ def test_the_api_page_takes_the_session_of_the_console_and_filters_routes(visit:
     expect(links).to_contain_text("/v1/databases/{name}/backups")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.twin)])
+@pytest.mark.deep
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_for_visitors_have_no_barriers_and_fit_a_phone(console: Console, scheme: Scheme) -> None:
     name = make_site(console, "visited-site")
     gateway = f"localhost:{console.running.ports['gateway']}"

@@ -150,6 +150,7 @@ async def test_a_package_that_is_older_than_python_finds_the_names_that_were_rem
     assert shown == ("True ['a']\n", "")
 
 
+@pytest.mark.deep
 async def test_a_lock_is_repaired_in_several_ways(tmp_path: Path) -> None:
     """psycopg2 and MarkupSafe of 2018 cannot be compiled with this Python."""
     names = {"psycopg2": "==2.7.5", "markupsafe": "==1.0"}
@@ -161,6 +162,7 @@ async def test_a_lock_is_repaired_in_several_ways(tmp_path: Path) -> None:
     assert "newer ones of compiled packages are allowed" in app.log.text("system")
 
 
+@pytest.mark.deep
 async def test_packages_that_fit_to_python_leave_its_names_alone(tmp_path: Path) -> None:
     app = await release(tmp_path, {"main.py": "", "requirements.txt": "six==1.16.0"})
 
