@@ -26,7 +26,7 @@ from moorage.platform.terminal import Startup
 STOP_TIMEOUT_S = 9.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0  # A child that ran this long restarts with the shortest back-off.
-DROP_PAGES_AFTER_S = 5.0  # A child that is not Moorage's own code has started by then.
+DROP_PAGES_AFTER_S = 2.0  # A child that is not Moorage's own code has started by then.
 PR_SET_PDEATHSIG = 1
 PROCESSES_FILE = "processes.json"  # read by `accounts/operator/machine.py`
 
