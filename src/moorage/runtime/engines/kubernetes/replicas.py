@@ -127,14 +127,16 @@ class KubernetesReplicas:
     async def _wait_for_name(self, spec: ReplicaSpec) -> None:
         """Wait for the end of an earlier workload of this key; raises CannotStart if it stays."""
         owner = self._owner_of(spec.key)
-        if owner is None:
+        if owner is not None and not self._is_leaving(spec.key):
+            if _token_of(owner) != names.digest_of(spec.token):
+                raise CannotStart(f"it cannot be started: another {spec.key} runs already")
             return
-        if "deletionTimestamp" not in owner["metadata"] and _token_of(owner) != names.digest_of(spec.token):
-            raise CannotStart(f"it cannot be started: another {spec.key} runs already")
-        if "deletionTimestamp" in owner["metadata"]:
-            await self._until(
-                spec.key, lambda: self._owner_of(spec.key) is None, manifests.STOP_GRACE_S + STOP_MARGIN_S
-            )
+        # Pods are deleted after their owner, and would be taken for the new one's.
+        await self._until(
+            spec.key,
+            lambda: self._owner_of(spec.key) is None and not self._pods_of(spec.key),
+            manifests.STOP_GRACE_S + STOP_MARGIN_S,
+        )
 
     async def _until_running(self, key: str) -> ReplicaState:
         loop = asyncio.get_running_loop()
@@ -224,11 +226,17 @@ class KubernetesReplicas:
                 self._take_over(key, await self.objects.hidden_values(key, owner["metadata"]["namespace"]))
             else:
                 await self.objects.delete(owner)
+                # A start of this key right afterwards has to see that the object is being deleted.
+                await self._until(key, partial(self._is_leaving, key), MARK_S)
         await self.objects.delete_unowned_secrets()
         for key, state in self.states().items():
             pod = self.pod_of(key)
             if state.is_once and pod is not None and observing.has_ended(pod):
                 await self._until(key, partial(self._follower.is_complete, pod), LOG_END_S)
+
+    def _is_leaving(self, key: str) -> bool:
+        owner = self._owner_of(key)
+        return owner is None or "deletionTimestamp" in owner["metadata"]
 
     async def close(self) -> None:
         for task in self._tasks:
