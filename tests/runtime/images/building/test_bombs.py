@@ -9,12 +9,11 @@ import lzma
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.runtime.images.building.image_builds import CONFIG, Builds, serving_base
+from tests.runtime.images.building.image_builds import CONFIG, Builds
 from tests.runtime.images.registry_support import Entry, RegistryServer, descriptor, layer
 
 from moorage.core.db.store import Database
@@ -31,12 +30,6 @@ pytestmark = [
 ]
 
 MB = 2**20
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 @pytest.fixture

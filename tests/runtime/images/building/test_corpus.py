@@ -11,18 +11,12 @@ import pytest
 from tests.runtime.images.building.comparing import config_of, tree_of
 from tests.runtime.images.building.corpus import CORPUS, Case
 from tests.runtime.images.building.docker_daemon import Docker, running_docker
-from tests.runtime.images.building.image_builds import Builds, named, serving_base, write
+from tests.runtime.images.building.image_builds import Builds, named, write
 from tests.runtime.images.registry_support import RegistryServer
 
 from moorage.core.db.store import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("docker")]
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

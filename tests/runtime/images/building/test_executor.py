@@ -7,12 +7,11 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.images.building.image_builds import ORG, Builds, Result, serving_base
+from tests.runtime.images.building.image_builds import ORG, Builds, Result
 from tests.runtime.images.registry_support import RegistryServer
 
 from moorage.core.db.store import Database
@@ -22,12 +21,6 @@ from moorage.runtime.images.building.ports import Limits
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.runtime.images.building.image_builds import ORG, Builds, serving_base
+from tests.runtime.images.building.image_builds import ORG, Builds
 from tests.runtime.images.registry_support import LOOPBACK, QUICK, RegistryServer, fronting
 
 from moorage.core.db.store import Database
@@ -18,12 +17,6 @@ from moorage.runtime.images.sign_in import Credentials
 from moorage.runtime.images.sources import Sources
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 def changed_blobs(request: web.Request, body: bytes) -> bytes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.runtime.images.building.image_builds import Builds, push, serving_base
+from tests.runtime.images.building.image_builds import Builds, push
 from tests.runtime.images.registry_support import RegistryServer
 
 from moorage.core.db.store import Database
@@ -19,12 +18,6 @@ from moorage.runtime.images.dockerfile.errors import DockerfileError
 pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("image builds")]
 
 MILLION = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 @pytest.fixture

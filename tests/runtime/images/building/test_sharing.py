@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.runtime.images.building.image_builds import ORG, Builds, serving_base
+from tests.runtime.images.building.image_builds import ORG, Builds
 from tests.runtime.images.registry_support import RegistryServer, fronting
 
 from moorage.core.db.store import Database
@@ -21,12 +20,6 @@ DOCKERFILE = """
     RUN rm /etc/motd && rm -r /app && mkdir -m 0700 /app && echo new > /app/new
     COPY --chown=app words.txt /app/
     """
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 def tree(root: Path) -> dict[str, tuple[object, ...]]:

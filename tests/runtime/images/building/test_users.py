@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.builds.build_support import write_files
-from tests.runtime.images.building.image_builds import named, serving_base
+from tests.runtime.images.building.image_builds import named
 from tests.runtime.images.registry_support import RegistryServer
 from tests.runtime.workers.invoker_support import MODE_PARAMS, give, path_of, python_of, user_of
 
@@ -124,12 +124,6 @@ class UserBuilds:
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return Run([json.loads(line) for line in done.stdout.splitlines()])
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryServer]:
-    with serving_base() as running:
-        yield running
 
 
 @pytest.fixture(params=MODE_PARAMS)
