@@ -1,4 +1,4 @@
-"""Variables that a repository names in an example such as `.env.example`, and those that its code requires.
+"""Variables that a repository names in an example such as `.env.example`, and variables that its code requires.
 
 The instructions for a clone say to copy the example to `.env`, which `.gitignore` keeps out. A variable that the code
 does not start without gets the value of the example; a variable that the code may do without stays unset, because
@@ -39,7 +39,7 @@ _MAX_VALUE_CHARS = 500
 
 
 def named(folder: Folder) -> dict[str, str]:
-    """Return the variables of the example with their values, without those that the repository sets."""
+    """Return the variables of the example with their values, except variables that the repository sets."""
     text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), "")
     own = {match[1] for name in OWN for match in _LINE.finditer(folder.find_text(name) or "")}
     found = {match[1]: _value(match[2]) for match in _LINE.finditer(text)}

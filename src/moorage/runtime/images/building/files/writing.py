@@ -42,7 +42,7 @@ class Budget:
         self._checked = (used_bytes, 0)
 
     def read(self, size: int) -> None:
-        """Count bytes of an archive, also those that make no file; raises TreeError."""
+        """Count bytes of an archive, also bytes of members without a file; raises TreeError."""
         self._check_time()
         self._read += size
         if self._read > self._most_bytes:
