@@ -5,7 +5,8 @@ kept connections: a function call, a read of the API and a page of a site. Round
 
 Clients on other machines would take no CPU time from the platform. So the measuring client has a realtime priority, and
 the clients of the flood are in an idle-class cgroup: they get only the CPU time that the platform leaves. SCHED_IDLE
-alone is not enough: with autogroup scheduling it counts only within a session, which itself has the normal weight.
+alone is not enough: with autogroup scheduling it counts only within a session, which itself has the normal weight. The
+cgroup is one of the platform's idle groups, because a second idle entity beside theirs would make others wait.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from bench import function_platform, processes
 from bench.figures import Figure, at_most, percentile, ratio_at_most
 from bench.flood_clients import Orders
 from bench.function_platform import HELLO, Platform, archive, multipart, wait_until
+from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.cgroups.v1 import open_v1
 from moorage.runtime.sandbox.runs import cgroups as run_cgroups
 
 BAR = ratio_at_most(2)
@@ -63,7 +66,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
         failed = _probe(platform, 1.0, defaultdict(list))
         for _ in range(sizes.rounds):
             failed += _probe(platform, sizes.seconds, quiet)
-            with _flood(orders, folder):
+            with _flood(platform, orders, folder):
                 failed += _probe(platform, sizes.seconds, flooded)
         figures = [
             Figure(
@@ -171,7 +174,7 @@ def _probe(platform: Platform, seconds: float, found: dict[str, list[float]]) ->
 
 
 @contextmanager
-def _flood(orders: Orders, folder: Path) -> Iterator[None]:
+def _flood(platform: Platform, orders: Orders, folder: Path) -> Iterator[None]:
     env = processes.environment()
     clients = subprocess.Popen(
         [sys.executable, "-m", "bench.flood_clients"],
@@ -182,7 +185,8 @@ def _flood(orders: Orders, folder: Path) -> Iterator[None]:
         preexec_fn=processes.die_with_parent,
     )
     assert clients.stdin is not None
-    cgroups = run_cgroups.find()
+    token = _token_of(platform)
+    cgroups = (token and open_v1(token, files.own_hierarchies())) or run_cgroups.find()
     group = cgroups.create(f"{run_cgroups.name()}-flood")
     try:
         clients.stdin.write(json.dumps(asdict(orders)).encode())
@@ -200,6 +204,16 @@ def _flood(orders: Orders, folder: Path) -> Iterator[None]:
         clients.wait()
         group.kill()  # the git processes of the clients
         group.remove()
-        with contextlib.suppress(OSError):  # Other runs may have cgroups there.
-            cgroups.close()
+        if token is None:
+            with contextlib.suppress(OSError):  # Other runs may have cgroups there.
+                cgroups.close()
     time.sleep(SETTLE_S)
+
+
+def _token_of(platform: Platform) -> str | None:
+    """Return the token in the name of the platform's v1 cgroup; None if it has none."""
+    for line in Path(f"/proc/{platform.pid}/cgroup").read_text().splitlines():
+        match = files.PLATFORM.fullmatch(line.rpartition("/")[2])
+        if match and "cpu" in line.split(":")[1].split(","):
+            return match[1].removeprefix("moorage-").removesuffix("-")
+    return None

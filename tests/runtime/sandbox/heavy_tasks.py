@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.heavy import Refused
 
 
@@ -14,6 +15,7 @@ def describe() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "nice": os.nice(0),
+        "is idle class": _is_idle_class(),
         "secrets": [name for name in os.environ if name.startswith("MOORAGE_")],
     }
 
@@ -31,3 +33,19 @@ def wait_for(file: str, note: str = "") -> None:
         Path(note).write_text(str(os.getpid()))
     while not os.path.exists(file):
         time.sleep(0.02)
+
+
+def burn(cpu_s: str) -> dict[str, Any]:
+    began = time.process_time()
+    while time.process_time() - began < float(cpu_s):
+        pass
+    return describe()
+
+
+def _is_idle_class() -> bool:
+    """Whether the policy, or the CPU cgroup or its parent, is of the idle class."""
+    if os.sched_getscheduler(0) == os.SCHED_IDLE:
+        return True
+    folders = [tree.folder for tree in files.own_hierarchies() if "cpu" in tree.controllers]
+    paths = [f"{each}/cpu.idle" for folder in folders for each in (folder, os.path.dirname(folder))]
+    return any(files.words(path) == ["1"] for path in paths)

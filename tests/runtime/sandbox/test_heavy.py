@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.runtime.sandbox import heavy_tasks
 
+from moorage.runtime.sandbox import heavy as heavy_module
+from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.heavy import HeavyWork, Refused
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +72,42 @@ async def test_an_organization_has_one_at_a_time_and_others_do_not_wait_for_it(
     await asyncio.gather(*long)
 
     assert were_done == [False] * 3
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Scans of many uploads get only CPU time that no other organization uses.")
+async def test_an_organization_that_uses_much_cpu_time_gets_the_idle_class(
+    heavy: HeavyWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heavy_module, "MAX_CREDIT_S", 0.2)
+    first = await heavy.run(1, f"{TASKS}:burn", "0.3")
+    second = await heavy.run(1, f"{TASKS}:describe")
+    other = await heavy.run(2, f"{TASKS}:describe")
+
+    assert [each["is idle class"] for each in (first, second, other)] == [False, True, False]
+    assert other["pid"] == first["pid"]
+
+
+async def test_a_process_in_the_platform_cgroup_joins_its_idle_group(tmp_path: Path) -> None:
+    bases = [tree.folder for tree in files.own_hierarchies() if "cpu" in tree.controllers and not tree.is_v2]
+    name = f"moorage-t{os.getpid()}-"
+    folder = Path(bases[0] if bases else tmp_path, f"{name}platform")
+    folder.mkdir()
+    code = f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n" if bases else ""
+    code += (
+        "import sys; from moorage.runtime.sandbox import heavy_child; from tests.runtime.sandbox import heavy_tasks\n"
+        "heavy_child.lower_priority(in_idle_class=True); print(heavy_tasks.describe()['is idle class'])\n"
+        "print(open('/proc/self/cgroup').read())"
+    )
+    try:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        printed = (await process.communicate())[0].decode()
+    finally:
+        for path in (folder.with_name(f"{name}behind") / "heavy", folder.with_name(f"{name}behind"), folder):
+            if path.exists():
+                path.rmdir()
+
+    assert printed.startswith("True\n")
+    assert (f"/{name}behind/heavy" in printed) is bool(bases)
 
 
 async def test_work_that_is_cancelled_ends_its_process(heavy: HeavyWork, tmp_path: Path) -> None:

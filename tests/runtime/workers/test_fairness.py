@@ -18,7 +18,7 @@ from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, lab_on, run
 
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
-from moorage.runtime.workers.fairness import Fairness
+from moorage.runtime.workers.fairness import CpuCredit, Fairness
 from moorage.runtime.workers.sandbox import FunctionSandbox
 
 pytestmark = pytest.mark.xdist_group("cells-fairness")
@@ -151,6 +151,22 @@ def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has
 
     assert others == [False] * len(modest)
     assert not any(is_scheduled_idle(sandbox) for sandbox in greedy)
+
+
+@pytest.mark.boundary("tenant-to-tenant", "A flood of calls stays in the idle class while it gets half of its share.")
+@pytest.mark.parametrize(
+    ("is_idle_class", "spent_s", "has_gained"),
+    [(False, 1.4, True), (False, 1.6, False), (True, 0.6, False), (True, 0.4, True)],
+)
+def test_an_organization_leaves_the_idle_class_only_below_half_of_its_share(
+    is_idle_class: bool, spent_s: float, has_gained: bool
+) -> None:
+    credit = CpuCredit(now=0.0)
+    credit.balance_s, credit.is_idle_class = 0.0, is_idle_class
+
+    credit.update(fair_s=1.0, spent_s=spent_s)
+
+    assert (credit.balance_s > 0) is has_gained
 
 
 def test_one_organization_alone_has_the_machine_to_itself(make_sandbox: MakeSandbox) -> None:

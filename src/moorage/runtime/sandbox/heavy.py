@@ -2,6 +2,9 @@
 
 A thread would compete with the event loop for the interpreter lock, and use the platform's CPU share. A process starts
 when there is work and ends after an idle time. `heavy_child` is the code of the processes.
+
+An organization that uses much CPU time gets processes in the idle class of the scheduler, so that its uploads take only
+the CPU time that no other organization uses.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections import Counter
+from functools import partial
 from subprocess import PIPE
 from typing import Any
 
@@ -23,6 +28,10 @@ from moorage.errors import Internal
 PROCESSES = 3  # so that a large upload of one organization does not block all others
 IDLE_TIMEOUT_S = 30.0
 MAX_ANSWER_BYTES = 2**20
+MAX_CREDIT_S = 2.0  # CPU time that an organization may use at once before it gets the idle class
+EARNED_SHARE = 0.1  # of one core: CPU time that an organization earns
+MAX_CHARGED_S = 2 * MAX_CREDIT_S  # An organization gets the normal class again after half a minute without work.
+IDLE_CLASS_OPTION = "--idle-class"
 _INHERITED_ENV = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
 
 
@@ -30,13 +39,34 @@ class Refused(Exception):
     """The work rejects its input; the message is the reason."""
 
 
+class CpuCredits:
+    """CPU time that organizations may use before they get the idle class."""
+
+    def __init__(self) -> None:
+        self._charged: dict[int, tuple[float, float]] = {}  # by organization: CPU time used, and when it was charged
+
+    def charge(self, org_id: int, cpu_s: float) -> None:
+        self._charged[org_id] = min(MAX_CHARGED_S, self._used_s(org_id) + cpu_s), time.monotonic()
+        for org in [org for org in self._charged if not self._used_s(org)]:
+            del self._charged[org]
+
+    def are_spent(self, org_id: int) -> bool:
+        return self._used_s(org_id) > MAX_CREDIT_S
+
+    def _used_s(self, org_id: int) -> float:
+        used_s, at = self._charged.get(org_id, (0.0, 0.0))
+        return max(0.0, used_s - EARNED_SHARE * (time.monotonic() - at))
+
+
 class HeavyWork:
     """Runs functions in the pool, one at a time per organization."""
 
     def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_TIMEOUT_S) -> None:
-        self._free = asyncio.Semaphore(processes)
+        # Work in the idle class may take long on a busy machine, so other work does not wait for its processes.
+        self._free = {in_idle_class: asyncio.Semaphore(processes) for in_idle_class in (False, True)}
         self._idle_s = idle_s
-        self._idle: list[Child] = []
+        self._credits = CpuCredits()
+        self._idle: dict[bool, list[Child]] = {False: [], True: []}  # by whether they are in the idle class
         self._timer: asyncio.TimerHandle | None = None
         self._locks: dict[int, asyncio.Lock] = {}
         self._calls: Counter[int] = Counter()
@@ -49,8 +79,13 @@ class HeavyWork:
         lock = self._locks.setdefault(org_id, asyncio.Lock())
         self._calls[org_id] += 1
         try:
-            async with lock, self._free:
-                answer = await self._call(work, args) or await self._call(work, args)
+            async with lock:
+                in_idle_class = self._credits.are_spent(org_id)
+                async with self._free[in_idle_class]:
+                    call = partial(self._call, in_idle_class, work, args)
+                    answer = await call() or await call()
+            if answer is not None:
+                self._credits.charge(org_id, answer["cpu_s"])
         finally:
             self._calls[org_id] -= 1
             if not self._calls[org_id]:
@@ -69,16 +104,19 @@ class HeavyWork:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        idle, self._idle = self._idle, []
+        idle = [process for processes in self._idle.values() for process in processes]
+        for processes in self._idle.values():
+            processes.clear()
         for process in idle:
             _kill(process)
 
-    async def _call(self, work: str, args: tuple[str, ...]) -> dict[str, Any] | None:
+    async def _call(self, in_idle_class: bool, work: str, args: tuple[str, ...]) -> dict[str, Any] | None:
         """Run the work in a process and return its answer; None if the process ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        process = self._idle.pop() if self._idle else await _start()
+        idle = self._idle[in_idle_class]
+        process = idle.pop() if idle else await _start(in_idle_class)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -92,16 +130,17 @@ class HeavyWork:
         if not line:
             _kill(process)
             return None
-        self._idle.append(process)
+        idle.append(process)
         self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.close)
         answer: dict[str, Any] = msgspec.json.decode(line)
         return answer
 
 
-async def _start() -> Child:
+async def _start(in_idle_class: bool) -> Child:
     # -P: do not import modules from the working directory.
+    command = [sys.executable, "-P", "-m", "moorage.runtime.sandbox.heavy_child"]
     return await children.start(
-        [sys.executable, "-P", "-m", "moorage.runtime.sandbox.heavy_child"],
+        [*command, *([IDLE_CLASS_OPTION] if in_idle_class else [])],
         env={name: os.environ[name] for name in _INHERITED_ENV if name in os.environ},
         stdin=PIPE,
         limit=MAX_ANSWER_BYTES,

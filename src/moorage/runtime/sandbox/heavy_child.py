@@ -1,4 +1,4 @@
-"""`python -m moorage.runtime.sandbox.heavy_child`: one task per line of JSON.
+"""`python -m moorage.runtime.sandbox.heavy_child [--idle-class]`: one task per line of JSON.
 
 The process exits when its standard input closes, also in the middle of its work: the control process has stopped or
 was killed then, and the next one removes the folders that the work was writing to.
@@ -12,18 +12,20 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from queue import SimpleQueue
 from typing import Any
 
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
-from moorage.runtime.sandbox.heavy import Refused
+from moorage.runtime.sandbox.cgroups import v1 as cgroups_v1
+from moorage.runtime.sandbox.heavy import IDLE_CLASS_OPTION, Refused
 
 NICE = 10
 
 
 def main() -> None:
-    lower_priority()
+    lower_priority(in_idle_class=IDLE_CLASS_OPTION in sys.argv)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Printed text of the work must not mix with the answers.
     lines: SimpleQueue[bytes] = SimpleQueue()
@@ -39,8 +41,13 @@ def read_until_closed(lines: SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def lower_priority() -> None:
-    """Lower the CPU priority below that of the platform, apps and functions."""
+def lower_priority(*, in_idle_class: bool = False) -> None:
+    """Lower the CPU priority below that of the platform, apps and functions; in the idle class, to CPU time left over.
+
+    In the idle class of a cgroup the policy stays normal: there it would compare with sandboxes of the same cgroup.
+    """
+    if in_idle_class and not cgroups_v1.enter_idle_parent():
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)
@@ -50,6 +57,11 @@ def lower_priority() -> None:
 
 
 def answer(work: str, *args: str) -> dict[str, Any]:
+    began = time.process_time()
+    return _outcome(work, args) | {"cpu_s": time.process_time() - began}
+
+
+def _outcome(work: str, args: tuple[str, ...]) -> dict[str, Any]:
     module, _, name = work.partition(":")
     try:
         return {"result": getattr(importlib.import_module(module), name)(*args)}

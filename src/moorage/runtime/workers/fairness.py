@@ -16,9 +16,10 @@ from moorage.runtime.workers.sandbox import FunctionSandbox
 
 CPU_BOUND_SHARE = 0.3  # of one core: a watched call that uses more is CPU-bound
 RUNNABLE_SHARE = 0.6  # of the time: a call that runs, or is runnable and waits for a CPU, for longer is CPU-bound too
-MAX_CREDIT_S = 1.0  # CPU time that an organization can accumulate
-MIN_CREDIT_S = -2.0  # largest debt
+MAX_CREDIT_S = 0.3  # CPU time that an organization can accumulate
+MIN_CREDIT_S = -1.0  # largest debt
 SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
+IDLE_SHARE_FACTOR = 0.5  # the same in the idle class, where an organization that still gets half of its share stays
 ORG_EXPIRY_S = 10.0
 
 
@@ -48,7 +49,13 @@ class CpuCredit:
         self.sandboxes: dict[FunctionSandbox, int] = {}
         self.is_idle_class = False
 
-    def update(self, earned_s: float, spent_s: float) -> None:
+    def update(self, fair_s: float, spent_s: float) -> None:
+        """Add what the organization earned while its fair share was `fair_s`, and subtract what it spent.
+
+        With one factor for both classes, an organization that floods the platform would change its class about once a
+        second, and others would wait for it in each of its turns in the normal class.
+        """
+        earned_s = fair_s * (IDLE_SHARE_FACTOR if self.is_idle_class else SHARE_FACTOR)
         self.balance_s = max(MIN_CREDIT_S, min(MAX_CREDIT_S, self.balance_s + earned_s - spent_s))
 
 
@@ -78,12 +85,11 @@ class Fairness:
                 set_idle_class(sandbox, True)
 
     def admit(self, sandbox: FunctionSandbox) -> None:
-        """Start a sandbox of an organization in debt in the idle class.
+        """Start to charge the CPU time of a new sandbox; if its organization is in debt, put it into the idle class.
 
-        Its first calls would otherwise run in the normal class until `count` sees the sandbox.
+        Its first calls would otherwise be free, and in the normal class, until the edge reports it as busy.
         """
-        if self._has_debt(sandbox.org):
-            set_idle_class(sandbox, True)
+        self.count([sandbox])
 
     def forget(self, sandbox: FunctionSandbox) -> None:
         self._watched.pop(sandbox, None)
@@ -103,14 +109,14 @@ class Fairness:
         expired = [org for org, each in self._credits.items() if now - each.active_at > ORG_EXPIRY_S]
         for org in expired:
             self._set_idle_class(self._credits.pop(org), False)
-        fair = self.cores / max(1, len(self._credits)) * SHARE_FACTOR
+        fair_s = self.cores / max(1, len(self._credits)) * elapsed
         for credit in self._credits.values():
             spent = 0.0
             for sandbox, before in credit.sandboxes.items():
                 cpu_us = cpu_us_of(sandbox)
                 spent += (cpu_us - before) / 1e6
                 credit.sandboxes[sandbox] = cpu_us
-            credit.update(fair * elapsed, spent)
+            credit.update(fair_s, spent)
             # An organization that is alone takes CPU time from no other.
             if credit.balance_s < 0 and len(self._credits) > 1:
                 self._set_idle_class(credit, True)

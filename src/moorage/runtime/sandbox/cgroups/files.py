@@ -22,7 +22,7 @@ READ_BYTES = 64 * 1024  # more than any file read here has: `memory.stat` has ab
 FIRST_PAUSE_S, PAUSES = 0.0005, 10  # Doubled each time: after half a second, a killed process counts as stuck.
 PERIOD_US = 100_000  # the kernel's default period of CPU quotas
 TRIAL_BYTES = 64 * MB
-PLATFORM = re.compile(r"moorage-.+-platform")
+PLATFORM = re.compile(r"(moorage-.+-)platform")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from moorage.runtime.sandbox.usage import process_tree
 
 SHARES = 1024  # of a group with normal weight
 IDLE_PARENT = "behind"  # name of the cgroup that contains all idle groups
+HEAVY_WORK = "heavy"  # name of the idle group of low-priority processes
 MAX_MOVES = 10  # A process forked during a move stays in the old cgroup, so moving is repeated.
 NO_QUOTA = -1
 MIN_SHARES, MAX_SHARES = 2, 262_144
@@ -227,12 +228,32 @@ class V1Cgroups:
 
     def close(self) -> None:
         if self._idle_parent is not None:
-            with contextlib.suppress(OSError):  # It may not exist, or may still contain groups.
-                os.rmdir(self._idle_parent)
+            for path in (f"{self._idle_parent}/{HEAVY_WORK}", self._idle_parent):
+                with contextlib.suppress(OSError):  # It may not exist, or may still contain processes or groups.
+                    os.rmdir(path)
         folder = self._layout.folder("cpu", files.platform_name(self._token))
         if folder is not None and os.path.isdir(folder):
             files.move(files.processes(folder), self._layout.bases["cpu"])
             files.remove([folder])
+
+
+def enter_idle_parent() -> bool:
+    """Move this process from the platform's CPU cgroup to that of its idle groups; False if that is not possible.
+
+    Only one idle entity is beside the other cgroups then. With two or more, each gets a time slice once in a while, and
+    a process that wakes up waits for the next tick of the scheduler.
+    """
+    for tree in files.own_hierarchies():
+        platform = files.PLATFORM.fullmatch(os.path.basename(tree.folder))
+        if tree.is_v2 or "cpu" not in tree.controllers or platform is None:
+            continue
+        parent = f"{os.path.dirname(tree.folder)}/{platform[1]}{IDLE_PARENT}"
+        with contextlib.suppress(OSError):
+            os.makedirs(f"{parent}/{HEAVY_WORK}", 0o755, exist_ok=True)
+            files.write(f"{parent}/cpu.idle", "1")
+            files.write(f"{parent}/{HEAVY_WORK}/cgroup.procs", str(os.getpid()))
+            return True
+    return False
 
 
 def open_v1(token: str, trees: list[files.Hierarchy]) -> V1Cgroups | None:
