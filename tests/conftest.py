@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 import structlog
 from sqlalchemy import create_engine
-from tests import compiled, order
+from tests import compiled, heavy_server, order
 from tests.client import Client
 from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
 from tests.shared import SharedServers, group_of
@@ -38,6 +38,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.validated import SecretStr
 from moorage.core.worker.pool import Worker
 from moorage.products.functions import edge_client
+from moorage.runtime.sandbox import heavy
 from moorage.settings import Settings
 
 # Tests are collected into memory to stay there: looking for garbage among them takes seconds and finds none.
@@ -151,6 +152,14 @@ def used_tokens_are_noted_soon() -> Iterator[None]:
     """Do not wait, at the end of a test that used a token, for others that could be noted in the same write."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "LAST_USED_DELAY_S", 0.001)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_heavy_processes() -> Iterator[None]:
+    """Fork low-priority processes from one that has done their imports: the uploads of each test start one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heavy, "_start", heavy_server.start)
         yield
 
 

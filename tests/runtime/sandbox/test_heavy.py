@@ -24,6 +24,11 @@ pytestmark = pytest.mark.anyio
 TASKS = heavy_tasks.__name__
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forked_heavy_processes() -> None:
+    """Start real processes."""
+
+
 @pytest.fixture(autouse=True)
 def tasks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))

@@ -16,6 +16,11 @@ from moorage.runtime.scan.service import Finding, Purpose, Scanner, ScanUnavaila
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forked_heavy_processes() -> None:
+    """Start real processes."""
+
+
 @pytest.fixture
 async def heavy() -> AsyncIterator[HeavyWork]:
     made = HeavyWork()
