@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -26,6 +27,10 @@ from moorage.cli import main
 from moorage.cli.commands import ENTRIES
 
 MAX_MESSAGE = 1 << 17
+STORE = (
+    *("moorage.platform.moving.artifacts", "moorage.platform.moving.store", "moorage.platform.backups.backup"),
+    *("alembic.command", "alembic.script", "sqlalchemy.dialects.postgresql.psycopg", "psycopg"),
+)
 FILES = 4  # standard input, output and error, and the pipe for the PID and the exit code
 
 
@@ -51,10 +56,13 @@ def _begin(requests: socket.socket, running: dict[int, int]) -> bool:
     message, files, *_ = socket.recv_fds(requests, MAX_MESSAGE, FILES)
     if not message:
         return False
+    command = json.loads(message)
+    if "--data" in command["words"]:
+        _import_store()
     pid = os.fork()
     if pid == 0:
         requests.close()
-        _run(json.loads(message), files)
+        _run(command, files)
     running[pid] = files[3]
     os.write(files[3], f"{pid} ".encode())
     for file in files[:3]:
@@ -109,6 +117,16 @@ def _code_of_main() -> int:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     return code if isinstance(code, int) else int(code is not None)
+
+
+@functools.cache
+def _import_store() -> None:
+    """Import the modules that commands on a data folder import when they use them."""
+    for name in STORE:
+        importlib.import_module(name)
+    importlib.import_module("moorage.platform.opening").all_tables()
+    gc.collect()
+    gc.freeze()
 
 
 def _import_all() -> None:
