@@ -89,12 +89,14 @@ def test_every_setting_is_read() -> None:
     definitions = next(text for path, text in texts.items() if path.name == "settings.py")
     others = "\n".join(text for text in texts.values() if text is not definitions)
 
-    unread = []
-    for name in Settings.model_fields:
-        # As an attribute, by name, or as a variable of the edge's environment.
-        is_read = re.search(rf"\.{name}\b|\"{name}\"|\"{name.upper()}\"", others)
-        if not is_read and not re.search(rf"self\.{name}\b", definitions):
-            unread.append(name)
+    # As an attribute, by name, or as a variable of the edge's environment.
+    attributes, texts_in_quotes = (set(re.findall(form, others)) for form in (r"\.(\w+)", r"\"(\w+)\""))
+    own = set(re.findall(r"self\.(\w+)", definitions))
+    unread = [
+        name
+        for name in Settings.model_fields
+        if name not in attributes | own and not {name, name.upper()} & texts_in_quotes
+    ]
 
     assert unread == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,11 +71,10 @@ def test_every_function_that_takes_a_transaction_takes_the_organization_or_says_
             continue
         for function in functions(path):
             names = [argument.arg for argument in function.args.args if argument.arg != "self"]
-            if not names or names[0] != "tx" or _is_nested(path, function):
+            if names[:1] != ["tx"] or names[1:2] == ["org_id"]:
                 continue
             marked = any("across_organizations" in ast.unparse(mark) for mark in function.decorator_list)
-            scoped = len(names) > 1 and names[1] == "org_id"
-            if not scoped and not marked and not _only_delegates(module, function.name):
+            if not marked and not _only_delegates(module, function.name) and not _is_nested(path, function):
                 wrong.append(f"{path.relative_to(SRC)}:{function.lineno} {function.name}({', '.join(names)})")
 
     assert wrong == []
@@ -110,17 +111,23 @@ def test_catching_everything_stands_only_at_the_edges_and_says_so() -> None:
 def test_no_file_names_a_package_registry_or_a_path_of_a_machine() -> None:
     hosts = ["pypi" + ".org", "npmjs" + ".org", "npmjs" + ".com", "pythonhosted" + ".org", "deb.debian" + ".org"]
     wrong = []
-    for path in ROOT.rglob("*"):
-        parts = path.relative_to(ROOT).parts
-        if (
-            parts[0] in {".git", ".venv", ".bench"}
-            or {"node_modules", "__pycache__"} & set(parts)
-            or not path.is_file()
-        ):
-            continue
-        if any(part.startswith(".") and part.endswith("_cache") for part in parts) or parts[0] == ".hypothesis":
-            continue
-        text = path.read_bytes().decode(errors="replace")
-        wrong += [f"{'/'.join(parts)}: {host}" for host in hosts if host in text]
+    for path in _files():
+        content = path.read_bytes()
+        wrong += [f"{path.relative_to(ROOT)}: {host}" for host in hosts if host.encode() in content]
 
     assert wrong == []
+
+
+def _files() -> Iterator[Path]:
+    """Yield the files of the repository, without the folders of tools."""
+    tools = {".git", ".venv", ".bench", ".hypothesis"}
+    for folder, names, files in os.walk(ROOT):
+        is_top = Path(folder) == ROOT
+        names[:] = [
+            name
+            for name in names
+            if name not in ("node_modules", "__pycache__")
+            and not (name.startswith(".") and name.endswith("_cache"))
+            and not (is_top and name in tools)
+        ]
+        yield from (path for name in files if (path := Path(folder, name)).is_file() and not (is_top and name in tools))

@@ -22,7 +22,8 @@ def texts(path: Path) -> Iterator[str]:
     for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+    source = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline) if "#" in source else ():
         if token.type == tokenize.COMMENT:
             yield token.string
 
