@@ -56,8 +56,10 @@ def apps(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
     """Two apps, of which one is given a database when both run."""
     folder, apps = tmp_path_factory.mktemp("linked"), harbor.databases
     uuids = [
-        apps.launch(COUNTER, repository(folder / COUNTER, COUNTING, "pg8000==1.31.2\n"), language="python"),
-        apps.launch(STRANGER, repository(folder / STRANGER, STRANGE, ""), language="python"),
+        apps.launch(
+            COUNTER, repository(folder / COUNTER, COUNTING, requirements_txt="pg8000==1.31.2\n"), language="python"
+        ),
+        apps.launch(STRANGER, repository(folder / STRANGER, STRANGE), language="python"),
     ]
     for uuid in uuids:
         apps.live(uuid)
@@ -72,9 +74,9 @@ def apps(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
     apps.wait_until_gone(VISITS)
 
 
-def repository(folder: Path, code: str, requirements: str) -> Checkout:
+def repository(folder: Path, code: str, **files: str) -> Checkout:
     work = Checkout.init(folder)
-    work.commit("the first", main_py=code + SERVER, requirements_txt=requirements, Procfile=PROCFILE)
+    work.commit("the first", main_py=code + SERVER, Procfile=PROCFILE, **files)
     return work
 
 

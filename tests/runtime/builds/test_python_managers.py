@@ -301,9 +301,9 @@ def test_a_cache_is_used_where_all_inputs_of_an_installation_are_known(
     assert (python_managers.inputs(Folder(tmp_path, "")) is not None) is is_known
 
 
-def test_included_requirements_change_the_key_of_the_cache(tmp_path: Path) -> None:
-    def key(text: str) -> str | None:
-        files = {"main.py": "", "requirements.txt": "-r requirements/base.txt", "requirements/base.txt": text}
+def test_changed_and_included_requirements_change_the_key_of_the_cache(tmp_path: Path) -> None:
+    def key(text: str, own: str = "") -> str | None:
+        files = {"main.py": "", "requirements.txt": f"-r requirements/base.txt\n{own}", "requirements/base.txt": text}
         request = make_app_request(write_files(tmp_path, files))
         folder = detect.open_base(request)
         plan = detect.make_plan(request, folder)
@@ -311,3 +311,4 @@ def test_included_requirements_change_the_key_of_the_cache(tmp_path: Path) -> No
 
     assert key("a==1") == key("a==1") is not None
     assert key("a==1") != key("a==2")
+    assert key("a==1", "# one") != key("a==1", "# two")
