@@ -126,6 +126,11 @@ class Settings(ClusterSettings):
         description="Allowed substitutes for a missing database release: `off`, `minor` (production default), `any` "
         "(development default).",
     )
+    auto_database: bool = Field(
+        True,
+        description="The first deployment of an app that needs a PostgreSQL or MySQL creates one of the tier `free`. A "
+        "project turns this off with its own variable of this name: `off`.",
+    )
     sandbox: Sandbox = Field(
         Sandbox.AUTO,
         description="`auto`, or `off` to run users' code without a sandbox. With `auto` on a machine that cannot "

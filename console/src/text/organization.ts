@@ -171,6 +171,7 @@ export const activity = {
     "project.rolled_back": "rolled back",
     "project.image_pushed": "pushed an image to",
     "project.preview_approved": "approved a preview of",
+    "project.database_created": "created a database for",
     "project.preview_opened": "opened a preview of",
     "project.preview_closed": "closed a preview of",
     "function.rolled_back": "rolled back",

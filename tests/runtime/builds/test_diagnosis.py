@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, needed_python, reason, refused_visitors
+from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, lacks_database, needed_python, reason, refused_visitors
 from moorage.runtime.sandbox.runs.job import Finished
 
 NODE_STACK = """
@@ -257,3 +257,11 @@ def test_variables_of_the_example_are_named_for_an_app_that_prints_no_error() ->
         "TypeError: expected token to be a str, received NoneType; its example of variables names TOKEN, which are not "
         "set: set them in `env` or `secrets`"
     )
+
+
+def test_a_database_mends_failures_of_missing_servers_and_of_variables_with_their_parts() -> None:
+    refused = explain("Error: connect ECONNREFUSED 127.0.0.1:5432\n") or ""
+
+    assert lacks_database(refused)
+    assert lacks_database("the variable DBUSER is not set, and so on", ("DBUSER",))
+    assert not lacks_database("the variable API_KEY is not set, and so on", ("DBUSER",))

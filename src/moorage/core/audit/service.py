@@ -101,6 +101,11 @@ def latest_of(tx: Tx, org_id: int, target: AuditTarget, *, before: int | None, m
     )
 
 
+def all_of(tx: Tx, org_id: int, target: AuditTarget, action: str) -> list[Activity]:
+    """Return all rows of one action on a resource, oldest first."""
+    return tx.all(tables.ACTIONS_OF, org_id=org_id, target_kind=target.kind, target=target.name, action=action)
+
+
 def after(tx: Tx, org_id: int, seq: int, *, most: int = 100) -> list[Activity]:
     """Return the rows after a number, oldest first, to follow the feed."""
     return tx.all(tables.FROM, org_id=org_id, after=seq, most=most)

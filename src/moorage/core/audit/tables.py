@@ -93,6 +93,17 @@ LATEST_OF = Query(
     .limit(arg("most")),
     Activity,
 )
+ACTIONS_OF = Query(
+    select(*_a)
+    .where(
+        (_a.org_id == arg("org_id"))
+        & (_a.target_kind == arg("target_kind"))
+        & (_a.target == arg("target"))
+        & (_a.action == arg("action"))
+    )
+    .order_by(_a.seq),
+    Activity,
+)
 FROM = Query(
     select(*_a).where((_a.org_id == arg("org_id")) & (_a.seq > arg("after"))).order_by(_a.seq).limit(arg("most")),
     Activity,

@@ -9,10 +9,12 @@ from functools import partial
 
 from moorage.core.db.store import Database
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.decoding import decode
 from moorage.errors import NotFound
 from moorage.products.apps import health, probing, service
 from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.launching import read_release
+from moorage.products.apps.linked import creating
 from moorage.products.apps.logs.start_output import StartOutput
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
@@ -23,6 +25,7 @@ from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Wri
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.runtime.builds import diagnosis
+from moorage.runtime.builds.ports import Plan
 from moorage.runtime.engines.ports import Logs
 from moorage.settings import Settings
 
@@ -30,6 +33,14 @@ READY_POLL_INTERVAL_S = 1.0
 PROBE_AFTER_SWITCH_S = 0.3  # how long the probes continue after the gateway has switched
 MAX_PROBE_ATTEMPTS = 5  # through the public route: a single lost request is no failure
 START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica to start
+
+
+class _NotHealthy(CannotDeploy):
+    """The replicas of a release did not become healthy."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class AppDeployer:
@@ -43,6 +54,31 @@ class AppDeployer:
 
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
+        plan = decode(deployment.plan, Plan) if deployment.plan else None
+        if plan is not None and plan.needs_database:
+            await creating.create(self._db, deployment, plan.database, write, log)
+        try:
+            output = await self._start(deployment, write, log)
+        except _NotHealthy as failure:
+            hint = await self._explain(deployment, failure.output) or ""
+            parts = dict(plan.parts) if plan is not None else {}
+            engine = plan.database if plan is not None and diagnosis.lacks_database(hint, parts) else ""
+            if not engine or not await creating.create(self._db, deployment, engine, write, log):
+                raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
+            output = await self._start_again(deployment, write, log)
+        if warning := diagnosis.refused_visitors(output):
+            log.say(f"warning: {warning}")
+        await self._probe(deployment)
+
+    async def _start_again(self, deployment: Deployment, write: Write, log: LogWriter) -> str:
+        try:
+            return await self._start(deployment, write, log)
+        except _NotHealthy as failure:
+            hint = await self._explain(deployment, failure.output)
+            raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
+
+    async def _start(self, deployment: Deployment, write: Write, log: LogWriter) -> str:
+        """Start the replicas of a release, and return their output; raises CannotDeploy."""
         output = await StartOutput.begin(self._logs, deployment.project_id, log)
         await write(partial(service.begin, org_id=deployment.org_id, deployment=deployment))
         self._reconciler.wake()
@@ -54,11 +90,8 @@ class AppDeployer:
             async with output.copied():
                 await log.guard(self._wait_until_ready(deployment, write))
         except CannotDeploy as failure:
-            hint = await self._explain(deployment, "\n".join(output.recent))
-            raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
-        if warning := diagnosis.refused_visitors("\n".join(output.recent)):
-            log.say(f"warning: {warning}")
-        await self._probe(deployment)
+            raise _NotHealthy(str(failure), "\n".join(output.recent)) from None
+        return "\n".join(output.recent)
 
     async def _explain(self, deployment: Deployment, output: str) -> str | None:
         """Return one sentence for the output of an app that did not start, or None."""
@@ -67,7 +100,8 @@ class AppDeployer:
         except (NotFound, CannotDecrypt):
             return diagnosis.explain(output)
         missing = [name for name in release.plan.variables if name not in release.env]
-        return diagnosis.explain(output, release.project.name, missing)
+        hint = diagnosis.explain(output, release.project.name, missing)
+        return diagnosis.IGNORED_DATABASE if hint and release.egress and diagnosis.lacks_database(hint) else hint
 
     @contextlib.asynccontextmanager
     async def watched(self, deployment: Deployment) -> AsyncIterator[Callable[[], Swap]]:

@@ -21,6 +21,7 @@ from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.apps import health, service
 from moorage.products.apps.exec.service import Prepared
+from moorage.products.apps.linked import databases
 from moorage.products.apps.logs import following
 from moorage.products.apps.machines import placing
 from moorage.products.apps.tables import Replica
@@ -85,8 +86,15 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     linked = [rule for each in tx.env.hooks.call(EGRESS, tx, org_id, project.id) for rule in each]
     plan = decode(deployment.plan, Plan)
     release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
-    made = {name: _made_value(tx.env.app_key, release.volume, name) for name in plan.keys if name not in env}
-    return replace(release, env={**dict(plan.values), **made, **env}, hidden=[*release.hidden, *made.values()])
+    found = [] if is_fork else databases.linked(tx, org_id, project.id)
+    parts = databases.variables(found, plan, env)
+    keys = [name for name in plan.keys if name not in env and name not in parts]
+    made = {name: _made_value(tx.env.app_key, release.volume, name) for name in keys}
+    return replace(
+        release,
+        env={**dict(plan.values), **made, **env, **parts},
+        hidden=[*release.hidden, *made.values(), *databases.secrets_of(found, parts)],
+    )
 
 
 def _made_value(key: bytes, place: str, name: str) -> str:

@@ -6,6 +6,7 @@ from moorage.core.audit.service import Actor
 from moorage.core.db.tx import Tx
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
+from moorage.products.apps.linked.databases import LinkedDatabase
 from moorage.products.databases import tables, urls
 from moorage.products.databases.servers import PASSWORD
 from moorage.products.databases.tables import Database
@@ -82,6 +83,22 @@ def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
     """Unlink the databases of a deleted project."""
     for database in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id):
         tx.run(tables.SET["project_id"], org_id=org_id, id=database.id, new=None, now=tx.now)
+
+
+def linked(tx: Tx, org_id: int, database: Database, *, is_created: bool) -> LinkedDatabase | None:
+    """Return the parts of the address of a database; None where its link does not own the project's secret."""
+    password = vault.find(tx, org_id, database.resource, PASSWORD)
+    if password is None or database.secret_name is None or not _is_linked(tx, org_id, database):
+        return None
+    parts = {
+        "host": database.address.host,
+        "port": str(database.port),
+        "user": database.username,
+        "password": password,
+        "name": database.db_name,
+        "url": urls.make(database, database.address.host, password),
+    }
+    return LinkedDatabase(database.engine, database.secret_name, parts, is_created)
 
 
 def egress_rules(tx: Tx, org_id: int, project_id: int) -> list[Egress]:

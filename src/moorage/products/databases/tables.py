@@ -303,7 +303,9 @@ COUNT: Query[int] = Query(
     select(func.count()).select_from(database).where((_d.org_id == arg("org_id")) & _live), scalar
 )
 OF_PROJECT = Query(
-    select(*columns(database)).where((_d.org_id == arg("org_id")) & (_d.project_id == arg("project_id")) & _live),
+    select(*columns(database))
+    .where((_d.org_id == arg("org_id")) & (_d.project_id == arg("project_id")) & _live)
+    .order_by(_d.id),
     Database,
 )
 ALL_OF = Query(select(*columns(database)).where((_d.org_id == arg("org_id")) & _live), Database)

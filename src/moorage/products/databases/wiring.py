@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -21,7 +22,10 @@ from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.apps import launching
+from moorage.products.apps.linked import creating
+from moorage.products.apps.linked import databases as app_databases
 from moorage.products.databases import lifecycle, linking, ownership, routes, service
+from moorage.products.databases.automatic import service as automatic
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import restoring
 from moorage.products.databases.backups import routes as backup_routes
@@ -42,6 +46,7 @@ from moorage.products.databases.replication.watcher import Replicator
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database
 from moorage.products.databases.trash import Trash
+from moorage.products.projects import pushed
 from moorage.products.projects import service as projects
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.ports import Engine
@@ -146,6 +151,11 @@ class Databases(Product):
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "databases", service.count)
         hooks.add(launching.EGRESS, "databases", linking.egress_rules)
+        hooks.add(app_databases.LINKED, "databases", automatic.linked)
+        hooks.add(creating.CREATE, "databases", partial(automatic.create, catalog=self.servers.catalog))
+        hooks.add(creating.IS_READY, "databases", automatic.is_ready)
+        hooks.add(pushed.USES_PROJECT, "databases", automatic.has_chosen)
+        hooks.add(pushed.GIVES_WAY, "databases", automatic.give_way)
         hooks.add(projects.REMOVE, "databases", linking.leave_project)
         hooks.add(placement.COMMITTED, "databases", ownership.committed_memory)
         hooks.add(machines.COUNT, "databases", ownership.count_by_machine)

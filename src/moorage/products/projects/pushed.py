@@ -28,6 +28,7 @@ from moorage.products.repositories import service as repositories
 from moorage.products.repositories.names import Name, parse_name
 from moorage.products.repositories.service import Push
 
+DATABASE_CREATED = "project.database_created"  # action of the platform, in the audit log of the project
 CAUSE = "push"  # in the audit log of a project that a push created
 NEW_MS = 10 * MINUTE_MS  # how long a live project gives way to one that a client creates
 MAX_NUMBER = 9  # of variations of a taken name
@@ -35,6 +36,8 @@ MAX_NUMBER = 9  # of variations of a taken name
 # Return whether another product uses a repository, or a project: takes the organization's id and a name or id.
 USES_REPOSITORY: Hook[[Tx, int, str], bool] = Hook("repository.is_used")
 USES_PROJECT: Hook[[Tx, int, int], bool] = Hook("project.is_used")
+# Runs before a project that a push created is removed for one that a client creates.
+GIVES_WAY: Hook[[Tx, int, Project], None] = Hook("project.gives_way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,12 @@ def gives_way(tx: Tx, org_id: int, project: Project) -> bool:
     uses: list[bool] = tx.env.hooks.call(USES_PROJECT, tx, org_id, project.id)
     if not is_new or any(uses):
         return False
-    if vault.names(tx, org_id, service.resource_of(project.id)):
+    resource = service.resource_of(project.id)
+    if any(vault.find_origin(tx, org_id, resource, name) is None for name in vault.names(tx, org_id, resource)):
         return False
     # Every change by a user is in the audit log. Older rows are of a former project of that name.
     rows = audit.latest_of(tx, org_id, service.target_of(project), before=None, most=10)
-    own = [row for row in rows if row.at >= project.created_at]
+    own = [row for row in rows if row.at >= project.created_at and row.action != DATABASE_CREATED]
     return bool(own) and all(
         row.action == "project.created" and msgspec.json.decode(row.details).get("cause") == CAUSE for row in own
     )
@@ -108,6 +112,7 @@ def make_way(
     for project in {each.id: each for each in holders if each is not None}.values():
         if gives_way(tx, org_id, project):
             with contextlib.suppress(NotFound), tx.savepoint():  # A concurrent request may have removed it.
+                tx.env.hooks.call(GIVES_WAY, tx, org_id, project)
                 service.delete(tx, org_id, actor, project.name)
             route_sync.request(tx)
 

@@ -96,7 +96,11 @@ def cache_of(project: Project) -> str:
 
 
 def target_of(project: Project) -> AuditTarget:
-    return AuditTarget("project", project.name)
+    return target_named(project.name)
+
+
+def target_named(name: str) -> AuditTarget:
+    return AuditTarget("project", name)
 
 
 def find(tx: Tx, org_id: int, name: str) -> Project | None:

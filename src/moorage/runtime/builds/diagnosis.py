@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from moorage.runtime.builds import system_packages
@@ -15,6 +15,11 @@ MAX_VARIABLES = 8  # that are named
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
+_CREATE_COMMAND = "moorage databases create"
+IGNORED_DATABASE = (
+    "the app does not use its linked database: let it read the address from DATABASE_URL, or from PGHOST and the like "
+    "(MYSQL_HOST for MySQL)"
+)
 _VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
 # Of an error line: a value is missing.
 _NOTHING = re.compile(
@@ -52,6 +57,15 @@ def _explained(text: str) -> str | None:
         if matches := list(rule.pattern.finditer(text)):
             return rule.sentence(matches[-1])
     return None
+
+
+def lacks_database(sentence: str, parts: Collection[str] = ()) -> bool:
+    """Return whether a PostgreSQL or MySQL would mend a failure, by its sentence.
+
+    `parts` are variables that a linked database sets.
+    """
+    match = re.match(r"the variable (\w+) is not set", sentence)
+    return _CREATE_COMMAND in sentence or (match is not None and match[1] in parts)
 
 
 def needed_python(output: str) -> str:
@@ -137,7 +151,7 @@ def _no_variable(match: re.Match[str]) -> str:
     name = next(group for group in match.groups() if group)
     fix = "set it in `env` or `secrets`"
     if name.upper() == "DATABASE_URL":
-        fix = f"`moorage databases create {PROJECT}-db --project {PROJECT}` creates a PostgreSQL and sets it"
+        fix = f"`{_CREATE_COMMAND} {PROJECT}-db --project {PROJECT}` creates a PostgreSQL and sets it"
     elif engine := next((engine for engine, pattern in _OF_ENGINES.items() if pattern.search(name.upper())), ""):
         fix = _database_fix(engine)
     return f"the variable {name} is not set, and the app does not start without it: {fix}"
@@ -152,7 +166,7 @@ def _database_fix(name: str) -> str:
         )
     kind = " --type mysql" if name == "MySQL" else ""
     return (
-        f"`moorage databases create {PROJECT}-db{kind} --project {PROJECT}` creates one, and sets its address as "
+        f"`{_CREATE_COMMAND} {PROJECT}-db{kind} --project {PROJECT}` creates one, and sets its address as "
         "DATABASE_URL; set other variables that the app reads to its parts"
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from moorage.runtime.builds import environment
 from moorage.runtime.builds.detection import managers, python_apps, reading, scripts
 from moorage.runtime.builds.node import versions
-from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.ports import CREATED_DATABASE, BuildFailed, Plan
 from moorage.runtime.builds.toolchain import toolchain_downloads, tools
 from moorage.runtime.sandbox.runs.job import WORK
 from moorage.runtime.workers import toolchain
@@ -78,8 +78,9 @@ def launch(
         binds |= {DJANGO: str(_DJANGO_FOLDER)} if django else {}
         own = {name: value for name, value in own.items() if not django or name != "PYTHONPATH"}
     path = environment.path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
+    migrate = f"{plan.migrate}; " if plan.migrate and env.get(CREATED_DATABASE) else ""
     return Launch(
-        argv=["/bin/sh", "-c", script.command],
+        argv=["/bin/sh", "-c", f"{migrate}{script.command}"],
         env={**defaults, **script.env, **own, "PATH": path},
         binds=binds if is_sandboxed else {},
     )

@@ -19,6 +19,7 @@ DEFAULT_CMD = "npm run build"
 DEFAULT_DIR = "dist"
 DOCKERFILE = "./Dockerfile"
 CHOSEN_BY_ENGINE = Path()
+CREATED_DATABASE = "MOORAGE_CREATED_DATABASE"  # variable of an app whose first deployment created its database
 
 
 class BuildFailed(Exception):
@@ -122,6 +123,10 @@ class Plan:
     values: tuple[tuple[str, str], ...] = ()  # variables with the values of an example, unless the user sets them
     variables: tuple[str, ...] = ()  # that an example of the repository names: for the reason of a failed start
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
+    database: str = ""  # engine of the database server that the app has drivers of: "postgresql" or "mysql"
+    needs_database: bool = False  # files of the repository declare such a server, and the code knows no SQLite
+    parts: tuple[tuple[str, str], ...] = ()  # variables with templates, such as `{host}`, that a linked database fills
+    migrate: str = ""  # command that creates the tables of an empty database
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 
 

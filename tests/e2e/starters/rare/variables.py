@@ -30,6 +30,49 @@ STARTERS = (
         {"/": "There are 0 users"},
     ),
     Starter(
+        # It declares its server in a Compose file, and reads the parts of its address.
+        "express-postgres",
+        "Express",
+        {
+            "package.json": package(
+                scripts={"start": "node server.js", "db:migrate": "node migrate.js"},
+                dependencies={"express": "^4.21.2", "pg": "^8.13.1"},
+            ),
+            "docker-compose.yml": """
+                services:
+                  db:
+                    image: postgres:16
+                    environment:
+                      POSTGRES_PASSWORD: password
+            """,
+            "pool.js": """
+                const { Pool } = require("pg");
+                const { DB_HOST, DB_PORT, DB_USER, DB_PASSWORD, DB_NAME } = process.env;
+
+                module.exports = new Pool({
+                  host: DB_HOST || "localhost", port: DB_PORT || 5432, user: DB_USER || "postgres",
+                  password: DB_PASSWORD || "password", database: DB_NAME || "postgres",
+                });
+            """,
+            "migrate.js": """
+                const pool = require("./pool");
+                pool.query("CREATE TABLE IF NOT EXISTS ship (name TEXT)").then(() => pool.end());
+            """,
+            "server.js": """
+                const express = require("express");
+                const pool = require("./pool");
+
+                const app = express();
+                app.get("/", async (request, response) => {
+                  const found = await pool.query("SELECT count(*) FROM ship");
+                  response.send(`There are ${found.rows[0].count} ships`);
+                });
+                pool.query("SELECT 1").then(() => app.listen(process.env.PORT));
+            """,
+        },
+        {"/": "There are 0 ships"},
+    ),
+    Starter(
         "express-required-variables",
         "Express",
         {

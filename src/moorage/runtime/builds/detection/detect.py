@@ -15,7 +15,7 @@ from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
-from moorage.runtime.builds.detection.values import databases, examples, variables
+from moorage.runtime.builds.detection.values import databases, examples, migrations, parts, servers, variables
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -103,7 +103,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     """Return the build plan and its reasons; raises BuildFailed where there is none."""
     folder_inside(folder.path, request.build_dir, "buildDir")
     if request.language == "docker" and request.wanted != "static":
-        return Decision(_image_plan(request, folder), None, (), ())
+        return Decision(_with_database(_image_plan(request, folder), folder), None, (), ())
     start = starts.chosen(folder, request)
     kind = _chosen_kind(request, start)
     rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
@@ -112,7 +112,8 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     if match is not None and _is_image(match.row, folder):
         match = Match(other.DOCKERFILE, other.DOCKERFILE.sign.find(folder) or "")
         at = rows.index(other.DOCKERFILE)
-        return Decision(_image_plan(request, folder), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
+        plan = _with_database(_image_plan(request, folder), folder)
+        return Decision(plan, match, tuple(rows[:at]), tuple(rows[at + 1 :]))
     if match is not None and match.row.refusal:
         apps = _nested_apps(folder) if match.row in other.DOCKER else []
         raise BuildFailed(_several(apps) if apps else match.row.text(match.row.refusal, folder))
@@ -121,6 +122,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     else:
         plan = _container_plan(request, folder, match, start)
     plan = _with_variables(request, _with_examples(workspaces.complete(plan, folder), folder), folder)
+    plan = _with_database(plan, folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -175,6 +177,26 @@ def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
         keys=tuple(dict.fromkeys((*plan.keys, *keys))),
         notes=(*plan.notes, *notes),
         variables=tuple(variables.named(folder)) if is_app else (),
+    )
+
+
+def _with_database(plan: Plan, folder: Folder) -> Plan:
+    """Add the database server that an app needs, the variables with its parts, and how its tables are created."""
+    if plan.kind != "container":
+        return plan
+    try:
+        engine = servers.engine(folder)
+    except BuildFailed:  # A broken manifest that the plan does not read.
+        return plan
+    if not engine:
+        return plan
+    has_sqlite = databases.SQLITE in dict(plan.values).values()
+    return replace(
+        plan,
+        database=engine,
+        needs_database=not has_sqlite and servers.needs(folder),
+        parts=tuple(parts.templates(folder, engine).items()),
+        migrate="" if plan.language == "docker" else migrations.command(folder, plan.start),
     )
 
 

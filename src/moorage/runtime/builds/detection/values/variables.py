@@ -40,10 +40,22 @@ _MAX_VALUE_CHARS = 500
 
 def named(folder: Folder) -> dict[str, str]:
     """Return the variables of the example with their values, except variables that the repository sets."""
-    text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), "")
-    own = {match[1] for name in OWN for match in _LINE.finditer(folder.find_text(name) or "")}
-    found = {match[1]: _value(match[2]) for match in _LINE.finditer(text)}
-    return {name: value for name, value in found.items() if name not in own | _PLATFORM}
+    own = {name for file in OWN for name in _read(folder.find_text(file) or "")}
+    return {name: value for name, value in _example(folder).items() if name not in own | _PLATFORM}
+
+
+def examples(folder: Folder) -> dict[str, str]:
+    """Return the variables of the example, and of a committed file of variables."""
+    own = {name: value for file in OWN for name, value in _read(folder.find_text(file) or "").items()}
+    return {**_example(folder), **own}
+
+
+def _example(folder: Folder) -> dict[str, str]:
+    return _read(next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), ""))
+
+
+def _read(text: str) -> dict[str, str]:
+    return {match[1]: _value(match[2]) for match in _LINE.finditer(text)}
 
 
 def required(folder: Folder, language: str) -> dict[str, str]:

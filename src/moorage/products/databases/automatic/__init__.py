@@ -1,0 +1,1 @@
+"""Databases that the first deployment of a project creates."""

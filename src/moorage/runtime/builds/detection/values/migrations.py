@@ -1,0 +1,49 @@
+"""Command that creates the tables of an empty database, as the repository does it elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from moorage.runtime.builds.detection import managers
+from moorage.runtime.builds.detection.python_apps import django_folder
+from moorage.runtime.builds.detection.reading import Folder
+
+_RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
+_BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
+_SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+)?)")
+_SCRIPTS = (
+    *("db:migrate", "migrate:deploy", "db:deploy", "migrate", "migrate:up", "migrate:latest", "migration:run"),
+    *("migrations:run", "typeorm:migrate", "db:push"),
+)
+
+
+def command(folder: Folder, start: str) -> str:
+    """Return the command, for a shell; "" where none is known."""
+    match = _RELEASE.search(folder.find_text("Procfile") or "") or _BEFORE.search(folder.find_text("render.yaml") or "")
+    if match:
+        return match[1].strip()
+    return _of_python(folder, start) or (_of_node(folder) if folder.package is not None else "")
+
+
+def _of_python(folder: Folder, start: str) -> str:
+    packages = folder.python_packages
+    place = django_folder(folder)
+    if place is not None:
+        return f"(cd {shlex.quote(place or '.')} && python manage.py migrate --noinput)"
+    if "flask-migrate" in packages and folder.has("migrations/env.py"):
+        served = _SERVED.search(start)
+        app = f"--app {served[1]} " if served and not folder.has(".flaskenv") else ""
+        return f"flask {app}db upgrade"
+    return "alembic upgrade head" if "alembic" in packages and folder.has("alembic.ini") else ""
+
+
+def _of_node(folder: Folder) -> str:
+    packages, manager = folder.node_packages, managers.node_manager(folder).name
+    if "prisma" in packages and folder.has("prisma/schema.prisma"):
+        return "prisma migrate deploy" if folder.has_folder("prisma/migrations") else "prisma db push --skip-generate"
+    if script := next((name for name in _SCRIPTS if folder.scripts.get(name, "").strip()), ""):
+        return f"{manager} run {script}"
+    if "knex" in packages and folder.glob("knexfile.*"):
+        return "knex migrate:latest"
+    return "sequelize-cli db:migrate" if "sequelize-cli" in packages and folder.has(".sequelizerc") else ""

@@ -1,0 +1,125 @@
+"""Apps that need a PostgreSQL or MySQL: signs of it, variables with parts of the address, and migrations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.builds.build_support import make_app_request, write_files
+
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.ports import Plan
+
+SERVER = "const { Pool } = require('pg'); const pool = new Pool(); require('http').createServer().listen(80);"
+
+
+def plan_of(folder: Path, files: dict[str, Any]) -> Plan:
+    write_files(folder, files)
+    request = make_app_request(folder)
+    return detect.make_plan(request, detect.open_base(request))
+
+
+def node(*packages: str, **scripts: str) -> dict[str, Any]:
+    dependencies = dict.fromkeys(packages, "*")
+    package = {"scripts": {"start": "node server.js", **scripts}, "dependencies": dependencies}
+    return {"package.json": json.dumps(package), "server.js": SERVER}
+
+
+def flask(*packages: str, code: str = "") -> dict[str, Any]:
+    return {
+        "requirements.txt": "\n".join(("flask", *packages)),
+        "app.py": f"import os\nfrom flask import Flask\napp = Flask(__name__)\n{code}\n",
+    }
+
+
+COMPOSE = "services:\n  app:\n    build: .\n  db:\n    image: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "needed"),
+    [
+        ({**node("pg"), "app.json": '{"addons": ["heroku-postgresql:essential-0"]}'}, "postgresql"),
+        ({**node("mysql2"), "app.json": '{"addons": [{"plan": "jawsdb:kitefin"}]}'}, "mysql"),
+        ({**flask("psycopg2-binary"), "render.yaml": "databases:\n  - name: db\n"}, "postgresql"),
+        ({**node("pg"), "docker-compose.yml": COMPOSE.format("docker.io/library/postgres:16-alpine")}, "postgresql"),
+        ({**node("mysql2"), "compose.yaml": COMPOSE.format("mariadb:11")}, "mysql"),
+        ({**node("pg"), ".do/app.yaml": "databases:\n- engine: PG\n  name: db\n"}, "postgresql"),
+        ({**flask("pymysql"), ".env.example": "DB=mysql+pymysql://root@localhost/shop\n"}, "mysql"),
+        ({**flask("asyncpg"), ".env.example": "POSTGRES_HOST=localhost\n"}, "postgresql"),
+        # A driver of another engine, a fallback to SQLite, and no sign of a server.
+        ({**node("mysql2"), "docker-compose.yml": COMPOSE.format("postgres:16")}, ""),
+        ({**node("pg", "better-sqlite3"), "docker-compose.yml": COMPOSE.format("postgres:16")}, ""),
+        ({**flask("psycopg2", code="URL = 'sqlite:///a.db'"), "docker-compose.yml": COMPOSE.format("postgres")}, ""),
+        (node("pg"), ""),
+        ({**node("pg"), "docker-compose.yml": COMPOSE.format("postgres-exporter:1")}, ""),
+    ],
+)
+def test_a_repository_declares_the_server_that_it_needs(tmp_path: Path, files: dict[str, Any], needed: str) -> None:
+    plan = plan_of(tmp_path, files)
+
+    assert (plan.database if plan.needs_database else "") == needed
+
+
+def test_variables_of_examples_and_of_the_code_get_parts(tmp_path: Path) -> None:
+    code = "host = os.environ['DB_HOST']\nname = os.getenv('MYSQL_DATABASE')\nkey = os.environ['API_HOST']"
+    files = {
+        **flask("psycopg2-binary", code=code),
+        ".env.example": "database_hostname=localhost\nPOSTGRES_USER=postgres\nDB_TYPE=postgres\nMONGO_DB_NAME=x\n"
+        "ASYNC_URL=postgresql+asyncpg://app:app@localhost:5432/app?schema=public\nMAIL_HOST=localhost\n",
+    }
+
+    assert dict(plan_of(tmp_path, files).parts) == {
+        "database_hostname": "{host}",
+        "POSTGRES_USER": "{user}",
+        "DB_TYPE": "postgres",
+        "ASYNC_URL": "postgresql+asyncpg://{user}:{password}@{host}:{port}/{name}?schema=public",
+        "DB_HOST": "{host}",
+    }
+
+
+def test_a_url_of_the_example_keeps_its_driver_only(tmp_path: Path) -> None:
+    plain = plan_of(tmp_path / "plain", {**node("pg"), ".env.example": "DATABASE_URL=postgres://a:b@localhost/c\n"})
+    driver = plan_of(
+        tmp_path / "driver", {**flask("asyncpg"), ".env.example": "DATABASE_URL=postgresql+asyncpg://a:b@localhost/c\n"}
+    )
+
+    assert plain.parts == ()
+    assert dict(driver.parts) == {"DATABASE_URL": "postgresql+asyncpg://{user}:{password}@{host}:{port}/{name}"}
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({**node("pg"), "Procfile": "web: node server.js\nrelease: node migrate.js\n"}, "node migrate.js"),
+        (node("pg", **{"db:migrate": "node migrate.js"}), "npm run db:migrate"),
+        ({**node("pg", "knex"), "knexfile.js": "module.exports = {}"}, "knex migrate:latest"),
+        ({**node("pg", "sequelize", "sequelize-cli"), ".sequelizerc": ""}, "sequelize-cli db:migrate"),
+        (
+            {
+                **node("prisma", "@prisma/client"),
+                "prisma/schema.prisma": 'datasource db {\n  provider = "postgresql"\n}\n',
+                "prisma/migrations/1/migration.sql": "",
+            },
+            "prisma migrate deploy",
+        ),
+        ({**flask("psycopg2-binary", "alembic"), "alembic.ini": "[alembic]"}, "alembic upgrade head"),
+        ({**flask("psycopg2-binary", "flask-migrate"), "migrations/env.py": ""}, "flask --app app:app db upgrade"),
+        (
+            {
+                "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n",
+                "shop/settings.py": "DATABASES = {'default': {'ENGINE': 'django.db.backends.postgresql'}}\n",
+                "shop/wsgi.py": "",
+                "requirements.txt": "django\npsycopg2-binary\n",
+            },
+            "(cd . && python manage.py migrate --noinput)",
+        ),
+        (node("pg"), ""),
+        (node("express", migrate="node migrate.js"), ""),
+    ],
+)
+def test_tables_of_a_new_database_are_created_as_the_repository_does_it(
+    tmp_path: Path, files: dict[str, Any], command: str
+) -> None:
+    assert plan_of(tmp_path, files).migrate == command
