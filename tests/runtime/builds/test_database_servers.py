@@ -48,6 +48,7 @@ COMPOSE = "services:\n  app:\n    build: .\n  db:\n    image: {}\n"
         ({**node("pg"), ".do/app.yaml": "databases:\n- engine: PG\n  name: db\n"}, "postgresql"),
         ({**flask("pymysql"), ".env.example": "DB=mysql+pymysql://root@localhost/shop\n"}, "mysql"),
         ({**flask("asyncpg"), ".env.example": "POSTGRES_HOST=localhost\n"}, "postgresql"),
+        ({**flask("psycopg2-binary"), ".env": "DBHOST=localhost\n"}, "postgresql"),
         # A driver of another engine, a fallback to SQLite, and no sign of a server.
         ({**node("mysql2"), "docker-compose.yml": COMPOSE.format("postgres:16")}, ""),
         ({**node("pg", "better-sqlite3"), "docker-compose.yml": COMPOSE.format("postgres:16")}, ""),

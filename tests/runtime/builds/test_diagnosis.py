@@ -101,6 +101,14 @@ CASES = {
         "ENOTFOUND codeload.example.test\n",
         ("package.json", "acme/tides", "package registry"),
     ),
+    "settings that are not valid": (
+        "pydantic_core.ValidationError: 1 validation error for Config\n  Value error, no tide [type=value]\n",
+        ("Config", "Value error, no tide", "`env`"),
+    ),
+    "a client of Prisma that was not generated": (
+        "Error: @prisma/client did not initialize yet. Please run it.\n",
+        ("prisma generate", "package.json", "operator"),
+    ),
     "an old package on a newer Python": (
         "Error: module 'inspect' has no attribute 'getargspec'\n",
         ("too old for its version of Python", ".python-version", "getargspec"),

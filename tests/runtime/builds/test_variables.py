@@ -77,3 +77,20 @@ def test_a_plan_has_the_values_that_the_repository_does_not_set(tmp_path: Path) 
     assert plan.keys == ("QUAY_PASSWORD",)
     assert plan.variables == ("HARBOR_MODE", "QUAY_PASSWORD", "TIDES")
     assert any("HARBOR_MODE has the value of the repository's example" in note for note in plan.notes)
+
+
+def test_a_compose_file_stands_for_a_missing_example(tmp_path: Path) -> None:
+    compose = "services:\n  web:\n    environment:\n      - HARBOR_MODE=deep\n      - SIZE=${SIZE}\n      QUAY: east\n"
+    write_files(tmp_path, {"docker-compose.yml": compose, "app.py": "mode = os.environ['HARBOR_MODE']"})
+
+    assert variables.named(Folder(tmp_path, "")) == {"HARBOR_MODE": "deep", "QUAY": "east"}
+    assert variables.required(Folder(tmp_path, ""), "python") == {"HARBOR_MODE": "deep"}
+
+
+def test_a_committed_file_of_variables_that_the_server_does_not_read_is_read_for_it(tmp_path: Path) -> None:
+    env = {".env": "HARBOR_MODE=deep\nSECRET_KEY=known\nFLASK_DEBUG=1\nEMPTY=\nPORT=5000\n"}
+    write_files(tmp_path / "unread", {**env, "app.py": "import os", "manage.py": "from dotenv import load_dotenv"})
+    write_files(tmp_path / "read", {**env, "app.py": "from dotenv import load_dotenv"})
+
+    assert variables.unread(Folder(tmp_path / "unread", "")) == {"HARBOR_MODE": "deep", "SECRET_KEY": ""}
+    assert variables.unread(Folder(tmp_path / "read", "")) == {}

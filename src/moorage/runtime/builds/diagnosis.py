@@ -235,6 +235,18 @@ RULES = (
         _no_variable,
     ),
     rule(
+        r"ValidationError: \d+ validation errors? for (\w+)\n(?:(\w+)\n)?[ \t]+([^\n\[]+?)[ \t]*(?:\[|\n|$)",
+        lambda match: (
+            f"the variables that {match[1]} reads are not valid: {f'{match[2]}: ' if match[2] else ''}{match[3]}: set "
+            "them in `env` or `secrets`"
+        ),
+    ),
+    rule(
+        r"@prisma/client did not initialize yet",
+        "Prisma's client was not generated: add `prisma generate` to the `build` script in package.json; it downloads "
+        "programs from binaries.prisma.sh, which the operator has to allow",
+    ),
+    rule(
         r"'NoneType' object has no attribute '_instantiate_plugins'|Expected string or URL object, got None"
         r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
         r"|Either 'SQLALCHEMY_DATABASE_URI' or 'SQLALCHEMY_BINDS' must be set",
@@ -248,7 +260,7 @@ RULES = (
         _no_database,
     ),
     rule(
-        r"MongoParseError: [^\n]+|/mongodb/lib/connection_string\.js",
+        r"MongoParseError: [^\n]+|Error: Invalid connection string$|/mongodb/lib/connection_string\.js",
         f"the app has no valid address of MongoDB: {_database_fix('MongoDB')}",
     ),
     rule(

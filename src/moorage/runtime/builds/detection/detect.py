@@ -13,7 +13,8 @@ from moorage.runtime.builds.detection import go, managers, secret_names, starts,
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
-from moorage.runtime.builds.detection.table import ROWS, node, other, python, sites
+from moorage.runtime.builds.detection.table import ROWS, front_ends, node, other, python, sites
+from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.detection.values import databases, examples, migrations, parts, servers, variables
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
@@ -63,19 +64,28 @@ def open_base(request: BuildRequest) -> Folder:
 
 
 def _only_app(folder: Folder) -> Folder:
-    """Return the only sub-folder with an app, where the folder itself has none.
+    """Return the only sub-folder with an app, or the front end of several, where the folder itself has none.
 
-    Raises BuildFailed where there are several: their Python files would make the folder look like one app.
+    Raises BuildFailed where several are equal: their Python files would make the folder look like one app.
     """
     apps = _apps_below(folder)
     if len(apps) > 1 and folder.has(*other.DOCKERFILES):
         return folder
+    if len(apps) > 1:
+        chosen = front_ends.choose(apps)
+        apps = [chosen] if chosen and _is_whole(Folder(folder.root, chosen)) else apps
     if len(apps) > 1:
         raise BuildFailed(f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one")
     if not apps and folder.has(*other.SETTINGS) and not folder.has(*other.DOCKERFILES):
         images = other.composed(folder) if _is_unknown(folder) else []
         apps = images if len(images) == 1 else []
     return Folder(folder.root, apps[0]) if apps else folder
+
+
+def _is_whole(folder: Folder) -> bool:
+    """Return whether a row recognises more of a folder than its manifest."""
+    row = next((row for row in ROWS if _find(row, folder, needs_start=True) is not None), None)
+    return row is not None and not row.refusal and row not in (*node.LAST, *other.DOCKER)
 
 
 def _is_unknown(folder: Folder) -> bool:
@@ -89,9 +99,21 @@ def _apps_below(folder: Folder) -> list[str]:
         for row in ROWS
         if (row.language != "python" or row in (*sites.HUGO_THEMES, *sites.ROWS)) and row not in other.DOCKER
     )
-    if folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows):
+    is_shell = _is_shell(folder)
+    if not is_shell and (
+        folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows)
+    ):
         return []
     return _nested_apps(folder)
+
+
+def _is_shell(folder: Folder) -> bool:
+    """Return whether a package.json only starts the apps of sub-folders together, for development."""
+    package = folder.package or {}
+    names = set(folder.scripts) & {"start", "build", "heroku-postbuild", "start:prod", "serve"}
+    is_own = bool(package.get("dependencies") or package.get("workspaces") or package.get("main"))
+    files = folder.has(*MANIFESTS[1:], "Procfile", *NODE_FILES, "index.html") or folder.glob("*.py")
+    return bool(package) and not names and not is_own and not files
 
 
 def make_plan(request: BuildRequest, folder: Folder) -> Plan:
@@ -138,6 +160,9 @@ def _place_note(folder: Folder) -> str:
         why = f"the Procfile enters {folder.base}"
     elif others:
         why = f"the main app of the workspace is in {folder.base} (others: {', '.join(others[:MAX_NAMES])})"
+    elif len(apps := _apps_below(root)) > 1:
+        names = ", ".join(apps[:MAX_NAMES])
+        return f"{folder.base} is deployed, of the apps in {names}; another project with baseDir deploys another one"
     else:
         why = f"the only app is in {folder.base}"
     return f"{why}, which is deployed; baseDir chooses another folder"
@@ -160,8 +185,9 @@ def _with_examples(plan: Plan, folder: Folder) -> Plan:
 
 def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
     """Set the variables that the code does not start without, by the example of the repository."""
-    needed = variables.required(folder, plan.language)
     is_app = plan.kind == "container"
+    unread = variables.unread(folder) if is_app and plan.language == "python" else {}
+    needed = {**unread, **variables.required(folder, plan.language)}
     notes = []
     if is_app and plan.language == "python" and databases.NAME not in request.env and databases.needs_url(folder):
         needed[databases.NAME] = databases.SQLITE

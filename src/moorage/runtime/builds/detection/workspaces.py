@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.detection.table import node
+from moorage.runtime.builds.detection.table import front_ends, node
 from moorage.runtime.builds.detection.table.node_starts import has_server
 from moorage.runtime.builds.ports import BuildFailed, Plan
 
@@ -144,6 +144,8 @@ def choose_app(root: Folder) -> Folder:
     if len(apps) == 1 or len(main) == 1:
         return (main or apps)[0]
     names = [each.base for each in apps]
+    if chosen := front_ends.choose(names):
+        return next(each for each in apps if each.base == chosen)
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     raise BuildFailed(f"this workspace has several apps, {shown}: set baseDir to the one that is deployed")
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table import front_ends
 
 PRODUCTION = ("start:prod", "start:production", "start")
 DEVELOPMENT = ("serve", "server", "dev", "develop", "start:dev", "dev:server")
@@ -139,10 +140,11 @@ def has_server(folder: Folder) -> str | None:
 
 
 def server_build(folder: Folder) -> str:
-    """Compile TypeScript where the start command runs compiled files and there is no `build` script."""
+    """Build the pages of a folder beside the server, and compile TypeScript, where there is no `build` script."""
     file = started_file(folder, find_start(folder))
     needs = file.removeprefix("./").startswith(_BUILT) and not is_there(folder, file)
-    return "tsc" if needs and "typescript" in folder.node_packages and folder.has("tsconfig.json") else ""
+    compiler = "tsc" if needs and "typescript" in folder.node_packages and folder.has("tsconfig.json") else ""
+    return " && ".join(filter(None, (front_ends.build(folder), compiler)))
 
 
 def missing_tools(folder: Folder, start: str) -> str:

@@ -57,17 +57,8 @@ def templates(folder: Folder, engine: str) -> dict[str, str]:
 
 def _examples(folder: Folder) -> dict[str, str]:
     """Return the variables of examples, of a committed `.env` and of Compose files."""
-    found: dict[str, str] = {}
-    places = [folder] if not folder.base else [folder, Folder(folder.root, "")]
-    for place in places:
-        for name in servers.COMPOSE:
-            for match in re.finditer(
-                r"^\s+(?:-\s*)?['\"]?([A-Z][A-Z0-9_]+)['\"]?\s*[:=]\s*['\"]?([^\s'\"]+)",
-                place.find_text(name) or "",
-                re.MULTILINE,
-            ):
-                found[match[1]] = match[2]
-    return {**found, **variables.examples(folder)}
+    root = Folder(folder.root, "")
+    return {**variables.composed(root), **variables.composed(folder), **variables.examples(folder)}
 
 
 def _of_example(name: str, value: str, engine: str) -> str:

@@ -13,12 +13,6 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.values import variables
 
 POSTGRESQL, MYSQL = "postgresql", "mysql"
-COMPOSE = tuple(
-    f"{name}{part}.{ending}"
-    for part in ("", "-dev", ".dev", "-prod", ".prod")
-    for name in ("docker-compose", "compose")
-    for ending in ("yml", "yaml")
-)
 ADDRESS = re.compile(r"(?P<postgresql>postgres(?:ql)?)(?:\+\w+)?://|(?P<mysql>mysql2?|mariadb)(?:\+\w+)?://")
 _PYTHON = {
     POSTGRESQL: {"psycopg2", "psycopg2-binary", "psycopg", "psycopg-binary", "asyncpg", "pg8000", "aiopg"},
@@ -43,6 +37,8 @@ _ADDON = re.compile(r"(?P<postgresql>heroku-postgresql)|(?P<mysql>jawsdb|cleardb
 _RENDER = re.compile(r"^(?P<postgresql>databases:)|\b(?:fromDatabase):", re.MULTILINE)
 _DIGITALOCEAN = re.compile(r"^\s*-?\s*engine:\s*['\"]?(?:(?P<postgresql>PG)|(?P<mysql>MYSQL))\b", re.MULTILINE)
 _DJANGO = re.compile(r"['\"]django\.db\.backends\.(?:(?P<postgresql>postgresql)|(?P<mysql>mysql))")
+_ANY_HOST = re.compile(r"(?i)(?:^|_)(?:DB|DATABASE)_?HOST(?:NAME)?$")
+_LOCAL = frozenset({"localhost", "127.0.0.1", "db", "database", "postgres", "postgresql", "mysql", "mariadb"})
 _HOST = re.compile(
     r"(?i)(?:^|_)(?:(?P<postgresql>PG|POSTGRES(?:QL)?)|(?P<mysql>MYSQL|MARIADB))_?(?:HOST(?:NAME)?|SERVER)$"
 )
@@ -64,7 +60,9 @@ def engine(folder: Folder) -> str:
 def needs(folder: Folder) -> bool:
     """Return whether the repository declares a server of its drivers' engine, and its code knows no SQLite."""
     name = engine(folder)
-    if not name or declared(folder) != name or not _SQLITE.isdisjoint({*folder.node_packages, *folder.python_packages}):
+    if not name or not (declared(folder) == name or _names_host(folder)):
+        return False
+    if not _SQLITE.isdisjoint({*folder.node_packages, *folder.python_packages}):
         return False
     texts = (*folder.python_files.values(), *(secret_names.scripts(folder) if folder.package is not None else ()))
     return not any("sqlite" in text.lower() for text in texts)
@@ -87,6 +85,11 @@ def declared(folder: Folder) -> str:
     return ""
 
 
+def _names_host(folder: Folder) -> bool:
+    """Return whether an example has the host of a server of any engine."""
+    return any(_ANY_HOST.search(name) and value in _LOCAL for name, value in variables.examples(folder).items())
+
+
 def _engine_of(match: re.Match[str]) -> str:
     return MYSQL if match.groupdict().get(MYSQL) else POSTGRESQL
 
@@ -107,5 +110,5 @@ _FILES = (
     ("app.json", _ADDON),
     *((name, _RENDER) for name in ("render.yaml", "render.yml")),
     *((name, _DIGITALOCEAN) for name in (".do/deploy.template.yaml", ".do/app.yaml")),
-    *((name, _IMAGE) for name in COMPOSE),
+    *((name, _IMAGE) for name in variables.COMPOSE),
 )

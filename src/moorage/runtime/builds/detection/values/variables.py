@@ -17,6 +17,16 @@ EXAMPLES = (
     *(".env.local.sample", ".env.development.example", ".env.production.example", ".env-example", ".env.default"),
     *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example", ".example.env", ".example-env"),
 )
+COMPOSE = tuple(
+    f"{name}{part}.{ending}"
+    for part in ("", "-dev", ".dev", "-prod", ".prod")
+    for name in ("docker-compose", "compose")
+    for ending in ("yml", "yaml")
+)
+_COMPOSED = re.compile(
+    r"^[ \t]+(?:-[ \t]*)?['\"]?([A-Z][A-Z0-9_]+)['\"]?[ \t]*(?:=|:[ \t])[ \t]*['\"]?([^\s'\"$]+)['\"]?[ \t]*$",
+    re.MULTILINE,
+)
 OWN = (".env", ".env.local", ".env.production", ".env.production.local")
 # The platform sets them.
 _PLATFORM = frozenset({"PORT", "HOST", "HOME", "NODE_ENV", "TMPDIR", "LANG", "PATH"})
@@ -51,7 +61,28 @@ def examples(folder: Folder) -> dict[str, str]:
 
 
 def _example(folder: Folder) -> dict[str, str]:
-    return _read(next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), ""))
+    """Return the variables of the example, else those that a Compose file sets."""
+    text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), None)
+    return composed(folder) if text is None else _read(text)
+
+
+def composed(folder: Folder) -> dict[str, str]:
+    """Return the variables of Compose files whose values are no variables themselves."""
+    texts = (folder.find_text(name) or "" for name in COMPOSE)
+    return {match[1]: match[2] for text in texts for match in _COMPOSED.finditer(text)}
+
+
+def unread(folder: Folder) -> dict[str, str]:
+    """Return the variables of a committed `.env` that no server of a Python app reads; "" for a random value.
+
+    The development server reads the file, and so does `manage.py`; Gunicorn does not.
+    """
+    values = _read(folder.find_text(".env") or "")
+    texts = [text for name, text in folder.python_files.items() if not name.endswith("manage.py")]
+    if not values or any(re.search(r"dotenv|read_env|env_file|decouple|starlette\.config", text) for text in texts):
+        return {}
+    kept = {name: value for name, value in values.items() if value and name not in _PLATFORM and "DEBUG" not in name}
+    return {name: "" if _OWN_SECRET.search(name.upper()) else value for name, value in kept.items()}
 
 
 def _read(text: str) -> dict[str, str]:

@@ -1,0 +1,79 @@
+"""Repositories with a front end and servers in folders of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.builds.build_support import make_request, write_files
+
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.detection.table import front_ends
+from moorage.runtime.builds.ports import BuildFailed, Plan
+
+VITE = {"scripts": {"build": "vite build", "dev": "vite"}, "devDependencies": {"vite": "7"}}
+API = {"requirements.txt": "fastapi", "main.py": "from fastapi import FastAPI\napp = FastAPI()"}
+SERVER = "const app = require('express')();\n%s\napp.listen(process.env.PORT);\n"
+EXPRESS = {"scripts": {"start": "node server.js"}, "dependencies": {"express": "4"}}
+
+
+def below(place: str, files: dict[str, Any]) -> dict[str, Any]:
+    return {f"{place}/{name}": text for name, text in files.items()}
+
+
+def plan_of(folder: Path, files: dict[str, Any]) -> tuple[str, Plan]:
+    request = make_request(write_files(folder, files), wanted="auto")
+    found = detect.open_base(request)
+    return found.base, detect.make_plan(request, found)
+
+
+@pytest.mark.parametrize(
+    ("places", "chosen"),
+    [
+        (("client", "server"), "client"),
+        (("services/backend", "services/frontend"), "services/frontend"),
+        (("api", "worker"), "api"),
+        (("api", "server"), ""),
+        (("client", "web"), ""),
+        (("client", "shop"), ""),
+        (("one", "two"), ""),
+    ],
+)
+def test_names_of_folders_choose_an_app(places: tuple[str, ...], chosen: str) -> None:
+    assert front_ends.choose(places) == chosen
+
+
+@pytest.mark.parametrize(
+    "root", [{}, {"package.json": {"scripts": {"dev": "concurrently a b"}}}], ids=["none", "shell"]
+)
+def test_the_front_end_is_deployed_and_the_log_names_the_others(tmp_path: Path, root: dict[str, Any]) -> None:
+    base, plan = plan_of(tmp_path, {**root, **below("client", {"package.json": VITE}), **below("server", API)})
+
+    assert (base, plan.kind, plan.framework) == ("client", "static", "Vite")
+    assert plan.notes[0] == (
+        "client is deployed, of the apps in client, server; another project with baseDir deploys another one"
+    )
+
+
+def test_a_front_end_without_a_build_is_no_choice(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match="there are several apps, in client, server: set baseDir"):
+        plan_of(tmp_path, {"client/package.json": {}, **below("server", API)})
+
+
+@pytest.mark.parametrize(
+    ("line", "built"),
+    [
+        ("app.use(express.static('client/build'));", "client"),
+        ("app.use(express.static(path.join(__dirname, 'frontend', 'dist')));", "frontend"),
+        ("app.use(express.static(`${__dirname}/../client/dist`));", "client"),
+        ("app.use(express.static('public'));", ""),
+    ],
+)
+def test_a_server_builds_the_pages_that_it_serves(tmp_path: Path, line: str, built: str) -> None:
+    files = {"package.json": EXPRESS, "server.js": SERVER % line}
+
+    base, plan = plan_of(tmp_path, {**files, "client/package.json": VITE, "frontend/package.json": VITE})
+
+    command = f"npm install --prefix {built} --no-audit --no-fund && npm run build --prefix {built}" if built else ""
+    assert (base, plan.build) == ("", command)
