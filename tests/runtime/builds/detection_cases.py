@@ -269,6 +269,8 @@ CASES = (
     Case("ws", js("ws", **SERVER), start="npm start"),
     Case("JSON Server", js("json-server", scripts={"start": "json-server db.json"}), start="npm start"),
     # Python apps.
+    Case("Streamlit", py("streamlit", **{"app_test.py": "import streamlit", "Chat.py": "import streamlit as st"}),
+         start="streamlit run Chat.py --server"),
     Case("Streamlit", py("streamlit", **{"Home.py": "import streamlit as st"}), start="streamlit run Home.py --server"),
     Case("Chainlit", py("chainlit", **{"app.py": "import chainlit as cl"}), start="chainlit run app.py --host"),
     Case("Gradio", py("gradio", **{"app.py": "import gradio as gr"}), start="GRADIO_SERVER_NAME=${HOST:-0.0.0.0} "),

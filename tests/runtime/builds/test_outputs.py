@@ -59,6 +59,15 @@ def test_the_only_folder_of_the_output_with_an_index_page_is_published(tmp_path:
     assert lines == ["dist has no index.html; dist/shop/browser, the only folder in it that has one, is published"]
 
 
+def test_a_new_folder_with_an_index_page_is_published_whatever_its_name(tmp_path: Path) -> None:
+    output, lines = published(tmp_path, SITE, {"_static/index.html": "x", "node_modules/a/index.html": "x"})
+
+    assert (output, lines) == (
+        "_static",
+        ["there is no folder dist; the build has made _static, which is published"],
+    )
+
+
 def test_the_fallback_page_of_a_single_page_app_becomes_its_index(tmp_path: Path) -> None:
     output, _ = published(tmp_path, SITE, {"dist/200.html": "app"})
 

@@ -49,6 +49,7 @@ MakeImageBuilder = Callable[[], "ImageBuilder"]
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
 TAIL_CHARS = 64 * 1024
+SHELL = ["/bin/sh", "-c"]
 # Value of keys that only the running app gets: settings that a build reads may require one.
 BUILD_KEY = "only-for-builds-0123456789-0123456789"
 COMMAND_CHARS = 80  # of a command in a message
@@ -253,7 +254,7 @@ class _Build:
             retries = (fonts.retry(command, self._environment.layout(paths)),)
         elif self._plan.framework == "Hugo":
             retries = (hugo.retry(command),)
-        step = environment.Step(f"the build command {_shortened(command)}", ["/bin/sh", "-c", command], retries=retries)
+        step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 
     async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> None:
@@ -261,7 +262,7 @@ class _Build:
         if left_s <= 0:
             raise BuildFailed(f"{step.what} was not started: {diagnosis.timeout(self._settings.build_minutes)}")
         if not step.is_quiet:
-            _say(self._sink, f"$ {self._plan.build if step.argv[:2] == ['/bin/sh', '-c'] else step.what}")
+            _say(self._sink, f"$ {self._plan.build if step.argv[:2] == SHELL else step.what}")
         output = _Output(self._sink)
         job = self._environment.job(paths, step, self._env, uid=uid, timeout_s=left_s)
         done = await sandbox.run(job, output.take)
@@ -276,7 +277,9 @@ class _Build:
             others = (*retry.more, *(each for each in step.retries if each is not retry))
             await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
             return
-        why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project)
+        # Of an installation, only variables that its error names would help.
+        unset = [name for name in self._plan.variables if name not in self._env] if step.argv[:2] == SHELL else []
+        why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project, unset)
         failure = f"{step.what} failed: {why}"
         needed = diagnosis.needed_python(output.tail) if self._plan.language == "python" else ""
         if not step.is_optional:

@@ -23,7 +23,8 @@ IGNORED_DATABASE = (
 _VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
 # Of an error line: a value is missing.
 _NOTHING = re.compile(
-    r"(?i)\b(?:None(?:Type)?|undefined|null|missing|required|empty|token|api[ _-]?key|credentials?)\b"
+    r"(?i)\b(?:None(?:Type)?|undefined|null|missing|required|empty|token|api[ _-]?key|credentials?"
+    r"|not been set|connection string)\b"
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -385,10 +386,10 @@ _NOISE = re.compile(
 )
 
 
-def reason(done: Finished, output: str, build_minutes: int, project: str = "") -> str:
+def reason(done: Finished, output: str, build_minutes: int, project: str = "", variables: Sequence[str] = ()) -> str:
     """Return why a step failed: a limit of the build, else the error in its output."""
     if done.why is None:
-        hint = explain(output, project or PROJECT)
+        hint = explain(output, project or PROJECT, variables)
         return f"exit code {done.code}{f': {hint}' if hint else ''}"
     if done.code == TIMED_OUT:
         return timeout(build_minutes)

@@ -70,7 +70,9 @@ def _output_dir(request: BuildRequest, folder: Folder, plan: Plan, before: set[s
     expected = plan.output_dir
     if (folder.path / expected).is_dir():
         return expected
-    created = [name for name in OUTPUTS if name not in before and folder.has_folder(name)]
+    created = [name for name in OUTPUTS if name not in before and folder.has_folder(name)] or [
+        name for name in folder.names() if name not in before and name[0] != "." and folder.has(f"{name}/{INDEX}")
+    ]
     if plan.build and _is_default_dir(request):
         if len(created) == 1:
             say(f"there is no folder {expected}; the build has made {created[0]}, which is published")

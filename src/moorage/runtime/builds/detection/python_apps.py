@@ -45,6 +45,7 @@ _SERVED = re.compile(
 )
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)(?:\.[\w.]*)?\s+import|import\s+(\w+))", re.MULTILINE)
 
+_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|conftest|[^/]*_test)\.py$")
 _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\(")
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
@@ -167,7 +168,8 @@ def script(*imports: str, names: tuple[str, ...] = SCRIPTS) -> Callable[[Folder]
 
 def find_script(folder: Folder, *imports: str, names: tuple[str, ...] = SCRIPTS) -> str:
     pattern = re.compile(rf"^[ \t]*(?:import|from)\s+(?:{'|'.join(imports)})\b", re.MULTILINE)
-    files = {name: text for name, text in folder.python_files.items() if pattern.search(text)}
+    texts = folder.python_files.items()
+    files = {name: text for name, text in texts if pattern.search(text) and not _TEST.search(name)}
     named = next((name for name in names if name in files), "")
     runs = (name for name, text in files.items() if "__main__" in text or ".run(" in text or "launch(" in text)
     return named or next(runs, "") or next(iter(files), "")
