@@ -73,7 +73,8 @@ CASES = (
     Case("Django", py("django", **{"manage.py": MANAGE.replace("settings'", "settings.local'"),
          "shop/settings/local.py": "", "shop/settings/__init__.py": "", "shop/wsgi.py":
          "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')"}),
-         start="DJANGO_SETTINGS_MODULE=shop.settings.local gunicorn shop.wsgi", server="gunicorn"),
+         start="DJANGO_SETTINGS_MODULE=${DJANGO_SETTINGS_MODULE:-shop.settings.local} gunicorn shop.wsgi",
+         server="gunicorn"),
     Case("Django", {"site/manage.py": MANAGE, "site/shop/wsgi.py": "", "README.md": ""},
          start="gunicorn shop.wsgi", server="django gunicorn"),
     Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "", "shop/settings.py":

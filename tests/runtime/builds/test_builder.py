@@ -399,6 +399,14 @@ async def test_the_environment_of_the_platform_is_not_there(site: Site, monkeypa
     assert "CI=true\n" in site.printed
 
 
+async def test_warnings_that_are_errors_in_ci_do_not_fail_a_build(site: Site) -> None:
+    told = "echo Treating warnings as errors because process.env.CI = true."
+
+    await site.build(f'{told}; test "$CI" = false && mkdir dist && touch dist/a')
+
+    assert site.printed.count("Treating warnings") == 2
+
+
 async def test_the_platform_s_files_and_ports_cannot_be_reached(site: Site, tmp_path: Path) -> None:
     write_files(tmp_path / "data", {"moorage.db": "the store"})
     address = outside_address()

@@ -91,6 +91,25 @@ def test_a_url_of_the_example_keeps_its_driver_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "is_file"),
+    [
+        ({"Procfile": "web: gunicorn app:app\n"}, True),
+        ({}, False),  # The detected start has the command.
+        ({"Procfile": "web: flask db upgrade && gunicorn app:app\n"}, False),
+        ({"Procfile": "web: gunicorn app:app\n", "app.py": "from flask import Flask\napp = Flask('a')\n"}, False),
+    ],
+)
+def test_tables_of_a_sqlite_file_are_created_before_a_start_of_the_procfile(
+    tmp_path: Path, files: dict[str, Any], is_file: bool
+) -> None:
+    code = "url = os.environ.get('DATABASE_URL') or 'sqlite:///app.db'"
+    plan = plan_of(tmp_path, {**flask("flask-migrate", code=code), "migrations/env.py": "", **files})
+
+    assert (plan.uses_sqlite, plan.needs_database) == (is_file, False)
+    assert not is_file or plan.migrate == "flask --app app:app db upgrade"
+
+
+@pytest.mark.parametrize(
     ("files", "command"),
     [
         ({**node("pg"), "Procfile": "web: node server.js\nrelease: node migrate.js\n"}, "node migrate.js"),

@@ -54,6 +54,26 @@ def test_an_app_is_told_what_it_needs_and_nothing_of_the_platform(
     }
 
 
+@pytest.mark.parametrize(
+    ("plan", "env", "migrates"),
+    [
+        ({}, {}, False),
+        ({}, {"MOORAGE_CREATED_DATABASE": "postgresql"}, True),
+        ({"uses_sqlite": True}, {}, True),
+        ({"uses_sqlite": True}, {"DATABASE_URL": "sqlite:///app.db"}, True),
+        ({"uses_sqlite": True}, {"DATABASE_URL": "postgresql://elsewhere/shop"}, False),
+    ],
+)
+def test_tables_of_a_new_database_are_created_before_the_start(
+    settings: Settings, tmp_path: Path, plan: dict[str, bool], env: dict[str, str], migrates: bool
+) -> None:
+    made = Plan("container", "python", start="gunicorn app:app", migrate="flask db upgrade", **plan)  # type: ignore[arg-type]
+
+    started = launch(settings, made, env, is_sandboxed=True, release=tmp_path, memory_mb=512)
+
+    assert started.argv[2].startswith("flask db upgrade; ") == migrates
+
+
 def test_a_server_of_angular_is_told_the_hosts_and_headers_of_the_gateway(settings: Settings, tmp_path: Path) -> None:
     write_files(tmp_path, {"package.json": {"dependencies": {"@angular/ssr": "^20.3.0"}}})
 
@@ -197,6 +217,16 @@ def test_a_django_app_accepts_the_hosts_of_the_gateway_and_keeps_its_other_setti
     code = f"import {free.env['DJANGO_SETTINGS_MODULE']} as made; print(made.ALLOWED_HOSTS, made.DEBUG)"
     told = subprocess.run([PYTHON.executable, "-c", code], env=free.env, cwd=tmp_path, capture_output=True, text=True)
     assert told.stdout == "['localhost', '*'] 1\n"
+
+
+def test_settings_of_manage_py_stand_for_an_empty_package_of_settings(settings: Settings, tmp_path: Path) -> None:
+    local = {"shop/settings/__init__.py": "", "shop/settings/local.py": "ALLOWED_HOSTS = ['localhost']\n"}
+    files = {"manage.py": MANAGE.replace("shop.settings", "shop.settings.local"), "shop/wsgi.py": MANAGE}
+    write_files(tmp_path, {**files, **local})
+
+    made = django_launched(settings, tmp_path)
+
+    assert made.env["MOORAGE_DJANGO_SETTINGS"] == "shop.settings.local"
 
 
 @pytest.mark.parametrize(

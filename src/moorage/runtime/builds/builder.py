@@ -29,7 +29,7 @@ from moorage.runtime.builds import (
 )
 from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.builds.node import fonts, prune, versions
+from moorage.runtime.builds.node import fonts, prune, versions, warnings
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
@@ -249,7 +249,7 @@ class _Build:
         if cache is not None:
             await threads.to_end(cache.put_back, self._folder, uid)
         command = self._plan.build
-        retries: tuple[environment.Retry, ...] = ()
+        retries: tuple[environment.Retry, ...] = (warnings.retry(command),)
         if self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js"):
             retries = (fonts.retry(command, self._environment.layout(paths)),)
         elif self._plan.framework == "Hugo":

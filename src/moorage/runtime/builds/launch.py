@@ -78,7 +78,8 @@ def launch(
         binds |= {DJANGO: str(_DJANGO_FOLDER)} if django else {}
         own = {name: value for name, value in own.items() if not django or name != "PYTHONPATH"}
     path = environment.path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
-    migrate = f"{plan.migrate}; " if plan.migrate and env.get(CREATED_DATABASE) else ""
+    is_file = plan.uses_sqlite and env.get("DATABASE_URL", "sqlite").startswith("sqlite")
+    migrate = f"{plan.migrate}; " if plan.migrate and (is_file or env.get(CREATED_DATABASE)) else ""
     return Launch(
         argv=["/bin/sh", "-c", f"{migrate}{script.command}"],
         env={**defaults, **script.env, **own, "PATH": path},

@@ -127,6 +127,7 @@ class Plan:
     needs_database: bool = False  # files of the repository declare such a server, and the code knows no SQLite
     parts: tuple[tuple[str, str], ...] = ()  # variables with templates, such as `{host}`, that a linked database fills
     migrate: str = ""  # command that creates the tables of an empty database
+    uses_sqlite: bool = False  # without DATABASE_URL the app has a SQLite file, which is empty at each start
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 
 

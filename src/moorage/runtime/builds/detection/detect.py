@@ -214,7 +214,8 @@ def _with_database(plan: Plan, folder: Folder) -> Plan:
         engine = servers.engine(folder)
     except BuildFailed:  # A broken manifest that the plan does not read.
         return plan
-    if not engine:
+    uses_sqlite = plan.language == "python" and migrations.uses_sqlite(folder, plan.start)
+    if not engine and not uses_sqlite:
         return plan
     has_sqlite = databases.SQLITE in dict(plan.values).values()
     return replace(
@@ -223,6 +224,7 @@ def _with_database(plan: Plan, folder: Folder) -> Plan:
         needs_database=not has_sqlite and servers.needs(folder),
         parts=tuple(parts.templates(folder, engine).items()),
         migrate="" if plan.language == "docker" else migrations.command(folder, plan.start),
+        uses_sqlite=uses_sqlite,
     )
 
 

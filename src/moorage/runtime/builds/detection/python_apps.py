@@ -243,7 +243,8 @@ def _settings_variable(folder: Folder, at: str, wsgi: str, place: str) -> str:
     text = folder.find_text(f"{at}{match[1].replace('.', '/')}/__init__.py") if match else None
     is_empty = text is not None and not re.search(r"^[^#\s]", text, re.MULTILINE)
     name = django_settings(folder, place)
-    return f"DJANGO_SETTINGS_MODULE={name} " if is_empty and match and name and name != match[1] else ""
+    variable = "DJANGO_SETTINGS_MODULE"
+    return f"{variable}=${{{variable}:-{name}}} " if is_empty and match and name and name != match[1] else ""
 
 
 def django_guarded_settings(folder: Folder) -> str:
@@ -259,6 +260,8 @@ def django_guarded_settings(folder: Folder) -> str:
     package = _django_package(folder, at, name).replace(".", "/")
     servers = [folder.find_text(f"{at}{package}/{each}.py") or "" for each in ("wsgi", "asgi")]
     named = {match[1] for text in servers for match in _SETTINGS.finditer(text)}
+    if any(_settings_variable(folder, at, f"{at}{package}/{each}.py", place or "") for each in ("wsgi", "asgi")):
+        named = {name}
     accepts_all = any(_ALL_HOSTS.search(text) for text in django_settings_texts(folder, place or ""))
     return "" if accepts_all or named - {name} else name
 

@@ -12,6 +12,7 @@ from moorage.runtime.builds.detection.reading import Folder
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
 _BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
 _SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+)?)")
+_FILE = re.compile(r"django\.db\.backends\.sqlite3|['\"]sqlite:///")
 _SCRIPTS = (
     *("db:migrate", "migrate:deploy", "db:deploy", "migrate", "migrate:up", "migrate:latest", "migration:run"),
     *("migrations:run", "typeorm:migrate", "db:push"),
@@ -24,6 +25,13 @@ def command(folder: Folder, start: str) -> str:
     if match:
         return match[1].strip()
     return _of_python(folder, start) or (_of_node(folder) if folder.package is not None else "")
+
+
+def uses_sqlite(folder: Folder, start: str) -> bool:
+    """Return whether an app with migrations has a SQLite file by default, and its start creates no tables."""
+    if "migrate" in start or "db upgrade" in start or "init-db" in start or not _of_python(folder, start):
+        return False
+    return any(_FILE.search(text) for text in folder.python_files.values())
 
 
 def _of_python(folder: Folder, start: str) -> str:
