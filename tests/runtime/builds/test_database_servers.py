@@ -63,6 +63,13 @@ def test_a_repository_declares_the_server_that_it_needs(tmp_path: Path, files: d
     assert (plan.database if plan.needs_database else "") == needed
 
 
+@pytest.mark.parametrize(("text", "is_own"), [("[[databases]]\nname = 'a'\n", True), ("[project]\n", False)])
+def test_a_database_of_moorage_toml_is_left_to_its_client(tmp_path: Path, text: str, is_own: bool) -> None:
+    files = {**node("pg"), "docker-compose.yml": COMPOSE.format("postgres"), "moorage.toml": text}
+
+    assert plan_of(tmp_path, files).has_own_database == is_own
+
+
 def test_variables_of_examples_and_of_the_code_get_parts(tmp_path: Path) -> None:
     code = "host = os.environ['DB_HOST']\nname = os.getenv('MYSQL_DATABASE')\nkey = os.environ['API_HOST']"
     files = {

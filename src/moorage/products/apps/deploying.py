@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 
 from moorage.core.db.store import Database
@@ -55,6 +56,8 @@ class AppDeployer:
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
         plan = decode(deployment.plan, Plan) if deployment.plan else None
+        if plan is not None and plan.has_own_database:
+            plan = replace(plan, needs_database=False, database="")
         if plan is not None and plan.needs_database:
             await creating.create(self._db, deployment, plan.database, write, log)
         try:

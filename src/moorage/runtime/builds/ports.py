@@ -125,6 +125,7 @@ class Plan:
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
     database: str = ""  # engine of the database server that the app has drivers of: "postgresql" or "mysql"
     needs_database: bool = False  # files of the repository declare such a server, and the code knows no SQLite
+    has_own_database: bool = False  # moorage.toml names a database, which its client creates
     parts: tuple[tuple[str, str], ...] = ()  # variables with templates, such as `{host}`, that a linked database fills
     migrate: str = ""  # command that creates the tables of an empty database
     uses_sqlite: bool = False  # without DATABASE_URL the app has a SQLite file, which is empty at each start

@@ -222,6 +222,7 @@ def _with_database(plan: Plan, folder: Folder) -> Plan:
         plan,
         database=engine,
         needs_database=not has_sqlite and servers.needs(folder),
+        has_own_database=servers.is_own(folder),
         parts=tuple(parts.templates(folder, engine).items()),
         migrate="" if plan.language == "docker" else migrations.command(folder, plan.start),
         uses_sqlite=uses_sqlite,

@@ -68,6 +68,11 @@ def needs(folder: Folder) -> bool:
     return not any("sqlite" in text.lower() for text in texts)
 
 
+def is_own(folder: Folder) -> bool:
+    """Return whether the settings of this platform name a database."""
+    return re.search(r"^\s*\[\[\s*databases\s*\]\]", folder.find_text("moorage.toml") or "", re.MULTILINE) is not None
+
+
 def declared(folder: Folder) -> str:
     """Return the engine of the database server that files of the repository name; "" without one."""
     places = [folder] if not folder.base else [folder, Folder(folder.root, "")]
