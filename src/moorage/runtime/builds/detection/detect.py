@@ -22,6 +22,20 @@ from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
 MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 MAX_NAMES = 12
+# npm packages of a package.json that only runs the apps below it.
+_TOOLS = frozenset(
+    {
+        "concurrently",
+        "npm-run-all",
+        "npm-run-all2",
+        "cross-env",
+        "husky",
+        "lint-staged",
+        "prettier",
+        "eslint",
+        "wait-on",
+    }
+)
 _SQLITE_NOTE = (
     "DATABASE_URL is not set: the app has a SQLite file, which is lost at its next start; `moorage databases create` "
     "with --project gives it a PostgreSQL"
@@ -111,7 +125,7 @@ def _is_shell(folder: Folder) -> bool:
     """Return whether a package.json only starts the apps of sub-folders together, for development."""
     package = folder.package or {}
     names = set(folder.scripts) & {"start", "build", "heroku-postbuild", "start:prod", "serve"}
-    is_own = bool(package.get("dependencies") or package.get("workspaces") or package.get("main"))
+    is_own = bool(package.get("workspaces")) or not set(folder.node_packages) <= _TOOLS
     files = folder.has(*MANIFESTS[1:], "Procfile", *NODE_FILES, "index.html") or folder.glob("*.py")
     return bool(package) and not names and not is_own and not files
 
