@@ -273,3 +273,10 @@ def test_a_database_mends_failures_of_missing_servers_and_of_variables_with_thei
     assert lacks_database(refused)
     assert lacks_database("the variable DBUSER is not set, and so on", ("DBUSER",))
     assert not lacks_database("the variable API_KEY is not set, and so on", ("DBUSER",))
+
+
+def test_the_variable_of_a_server_that_the_platform_lacks_is_named() -> None:
+    output = "MongoParseError: Invalid scheme\n"
+
+    assert "in the variable MONGO_URI, in `secrets`" in (explain(output, addresses=["REDIS_URL", "MONGO_URI"]) or "")
+    assert "in a variable that the app reads" in (explain(output, addresses=["REDIS_URL"]) or "")

@@ -94,3 +94,11 @@ def test_a_committed_file_of_variables_that_the_server_does_not_read_is_read_for
 
     assert variables.unread(Folder(tmp_path / "unread", "")) == {"HARBOR_MODE": "deep", "SECRET_KEY": ""}
     assert variables.unread(Folder(tmp_path / "read", "")) == {}
+
+
+def test_variables_with_addresses_of_other_servers_are_found_in_the_code(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"db.js": "connect(process.env.MONGO_URI); cache(process.env['REDIS_URL'], process.env.MODE)"}
+    )
+
+    assert variables.addresses(Folder(tmp_path, ""), "nodejs") == ("MONGO_URI", "REDIS_URL")

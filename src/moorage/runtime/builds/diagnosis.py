@@ -15,6 +15,7 @@ MAX_VARIABLES = 8  # that are named
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
+ANY_VARIABLE = "a variable that the app reads"
 _CREATE_COMMAND = "moorage databases create"
 IGNORED_DATABASE = (
     "the app does not use its linked database: let it read the address from DATABASE_URL, or from PGHOST and the like "
@@ -36,10 +37,13 @@ class Rule(NamedTuple):
     sentence: Callable[[re.Match[str]], str]
 
 
-def explain(output: str, project: str = PROJECT, variables: Sequence[str] = ()) -> str | None:
+def explain(
+    output: str, project: str = PROJECT, variables: Sequence[str] = (), addresses: Sequence[str] = ()
+) -> str | None:
     """Return one sentence for the output of a failed program, or None.
 
-    `variables` are those that the repository names in an example and that are not set.
+    `variables` are those that the repository names in an example, and `addresses` those from which the code reads the
+    address of a server; neither is set.
     """
     text = _COLOURS.sub("", output)
     sentence, error = _explained(text), error_line(text) or ""
@@ -47,8 +51,15 @@ def explain(output: str, project: str = PROJECT, variables: Sequence[str] = ()) 
         shown = ", ".join(variables[:MAX_VARIABLES]) + (" and others" if len(variables) > MAX_VARIABLES else "")
         sentence = f"its example of variables names {shown}, which are not set: set them in `env` or `secrets`"
         sentence = f"{error}; {sentence}" if error else sentence
-    sentence = sentence or error
+    sentence = _with_address(sentence or error, addresses)
     return sentence.replace(PROJECT, project) if sentence else None
+
+
+def _with_address(sentence: str, addresses: Sequence[str]) -> str:
+    """Name the variable of an address in a sentence about a server that the platform does not have."""
+    others = re.compile("MONGO" if "Redis" in sentence else "REDIS")
+    name = next((each for each in addresses if not others.search(each)), "")
+    return sentence.replace(ANY_VARIABLE, f"the variable {name}") if name else sentence
 
 
 def _explained(text: str) -> str | None:
@@ -161,10 +172,7 @@ def _no_variable(match: re.Match[str]) -> str:
 def _database_fix(name: str) -> str:
     """Return how an app gets a database; the platform has PostgreSQL and MySQL."""
     if name in ("MongoDB", "Redis"):
-        return (
-            f"the platform has no {name}, so set the address of a server elsewhere in a variable that the app reads, "
-            "in `secrets`"
-        )
+        return f"the platform has no {name}, so set the address of a server elsewhere in {ANY_VARIABLE}, in `secrets`"
     kind = " --type mysql" if name == "MySQL" else ""
     return (
         f"`{_CREATE_COMMAND} {PROJECT}-db{kind} --project {PROJECT}` creates one, and sets its address as "
@@ -213,7 +221,8 @@ RULES = (
     rule(r"failed to resolve import \"((?:@[\w.-]+/)?\w[\w.-]*)\"", _missing_module),
     rule(r"ModuleNotFoundError: No module named '([\w.]+)'", _missing_import),
     rule(
-        r"^(?:AttributeError|ImportError|Error): ((?:module '(?:inspect|collections|asyncio|fractions|time)' has "
+        r"^[ \t]*(?:AttributeError|ImportError|Error): ((?:'xml\.etree\.ElementTree\.Element' object has no attribute"
+        r" 'getiterator'|module '(?:inspect|collections|asyncio|fractions|time)' has "
         r"no attribute|cannot import name '\w+' from '(?:collections|werkzeug|jinja2|markupsafe|itsdangerous|flask"
         r"|click|typing|importlib)\b)[^\n]{0,120})",
         _OLD_PACKAGES,
@@ -266,8 +275,7 @@ RULES = (
     ),
     rule(
         r"querySrv (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEOUT) _mongodb\._tcp\.([\w.-]+)",
-        "the app connects to MongoDB at {0}, which cannot be found: set the address of your database in a variable "
-        "that the app reads",
+        f"the app connects to MongoDB at {{0}}, which cannot be found: set the address of yours in {ANY_VARIABLE}",
     ),
     rule(
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([a-z][\w-]*)(?![\w.-])"

@@ -122,6 +122,7 @@ class Plan:
     keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
     values: tuple[tuple[str, str], ...] = ()  # variables with the values of an example, unless the user sets them
     variables: tuple[str, ...] = ()  # that an example of the repository names: for the reason of a failed start
+    addresses: tuple[str, ...] = ()  # that the code reads the address of a MongoDB or Redis from: for the same reason
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
     database: str = ""  # engine of the database server that the app has drivers of: "postgresql" or "mysql"
     needs_database: bool = False  # files of the repository declare such a server, and the code knows no SQLite

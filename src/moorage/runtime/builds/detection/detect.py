@@ -217,6 +217,7 @@ def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
         keys=tuple(dict.fromkeys((*plan.keys, *keys))),
         notes=(*plan.notes, *notes),
         variables=tuple(variables.named(folder)) if is_app else (),
+        addresses=variables.addresses(folder, plan.language) if is_app else (),
     )
 
 

@@ -44,6 +44,10 @@ _PLACEHOLDER = re.compile(
 _VALIDATORS = re.compile(
     r"['\"](?:zod|joi|@hapi/joi|envalid|yup|valibot|env-schema|@fastify/env|env-var|znv|@t3-oss/env-\w+)['\"]"
 )
+_ADDRESS = re.compile(
+    r"(?:\bprocess\.env(?:\.|\[['\"])|\benviron(?:\.get)?\s*[\[(]\s*['\"]|\b(?:getenv|config)\(\s*['\"])"
+    r"((?:[A-Z0-9]+_)*(?:MONGO|REDIS)[A-Z0-9_]*|ATLAS_URI|DB_UR[IL]|DB_CONNECT\w*|DATABASE(?:_UR[IL])?|DB)\b"
+)
 _SETTINGS = re.compile(r"^class\s+\w+\(\s*\w*Settings\b", re.MULTILINE)  # of Pydantic
 _MAX_VALUE_CHARS = 500
 
@@ -110,6 +114,14 @@ def required(folder: Folder, language: str) -> dict[str, str]:
         elif value and (is_number or not (_OTHER_SECRET.search(name.upper()) or _PLACEHOLDER.search(value))):
             found[name] = value
     return found
+
+
+def addresses(folder: Folder, language: str) -> tuple[str, ...]:
+    """Return the variables from which the code reads the address of a MongoDB or Redis."""
+    if language not in ("python", "nodejs"):
+        return ()
+    texts = folder.python_files.values() if language == "python" else secret_names.scripts(folder)
+    return tuple(dict.fromkeys(match[1] for text in texts for match in _ADDRESS.finditer(text)))
 
 
 def _needed_by_python(texts: list[str], name: str) -> bool:
