@@ -71,12 +71,12 @@ def _requests() -> socket.socket:
     return ours
 
 
-async def start() -> Child:
+async def start(in_idle_class: bool) -> Child:
     """Fork a low-priority process, as `heavy._start` starts one."""
     stdin, stdin_end = os.pipe()
     stdout_end, stdout = os.pipe()
     requests = _requests()
-    socket.send_fds(requests, [b"fork"], [stdin, stdout])
+    socket.send_fds(requests, [heavy.IDLE_CLASS_OPTION.encode() if in_idle_class else b"normal"], [stdin, stdout])
     for file in (stdin, stdout):
         os.close(file)
     pid = int(requests.recv(16))
@@ -100,6 +100,7 @@ def serve(requests: socket.socket) -> None:
             for target, file in enumerate(files):
                 os.dup2(file, target)
             os.closerange(3, 64)
+            sys.argv[1:] = [message.decode()]
             heavy_child.main()
         requests.send(str(pid).encode())
         for file in files:
