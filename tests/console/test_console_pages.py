@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("console")
 
 PATHS = re.findall(r'path: "([^":]+)"', (ROOT / "console" / "src" / "pages.ts").read_text())
 
-FEW = ["/", "/projects", "/settings/members", "/operator"]
+FEW = ["/projects", "/settings/members"]
 
 
 def test_every_page_is_registered() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
-import schemathesis
 from pydantic import Field, create_model
 from tests.client import Client
 from tests.core.http.lab import one_store
+from tests.e2e.openapi.calls import library
 
 from moorage.app import App
 from moorage.core.db.tx import Tx
@@ -88,7 +88,7 @@ def operation_of(document: dict[str, Any], method: str, path: str) -> dict[str, 
 def check_valid(document: dict[str, Any]) -> None:
     """Raise if a document is not valid OpenAPI 3.1, or contains a dangling reference."""
     assert document["openapi"] == "3.1.0"
-    schemathesis.openapi.from_dict(document).validate()
+    library().openapi.from_dict(document).validate()
     for name in re.findall(r"'\$ref': '#/([^']+)'", str(document)):
         place: Any = document
         for part in name.split("/"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import itertools
 import json
 import re
@@ -13,20 +15,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-import schemathesis
-from schemathesis import checks
 
-CHECKS = [
-    checks.not_a_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-    checks.response_headers_conformance,
-]
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "response_headers_conformance",
+)
 TIMEOUT_S = 60.0
 SETTLED_S = 120.0
 LOOK_S = 0.05
 _EXPRESSION = re.compile(r"\$(?:response\.body#(?P<pointer>/.*)|request\.path\.(?P<name>\w+))")
+
+
+@functools.cache
+def library() -> Any:
+    """Import Schemathesis on its first use: each process that collects tests would import it, for half a second."""
+    return importlib.import_module("schemathesis")
+
+
+@functools.cache
+def checks() -> list[Any]:
+    return [getattr(library().checks, name) for name in CHECKS]
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Operations:
     paths: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the path parameters of that success
 
     def __post_init__(self) -> None:
-        found: list[Any] = list(schemathesis.openapi.from_dict(self.document).get_all_operations())
+        found: list[Any] = list(library().openapi.from_dict(self.document).get_all_operations())
         made = [each.ok() for each in found]
         self.by_id = {each.definition.raw["operationId"]: each for each in made}
         self.session = requests.Session()
@@ -118,7 +129,7 @@ class Operations:
                 assert response.headers["content-type"].startswith("text/event-stream")
                 return response.status_code
             case = operation.Case(path_parameters=dict(path), query=dict(query or {}), headers=sent)
-            case.validate_response(response, checks=CHECKS)
+            case.validate_response(response, checks=checks())
             assert response.ok, f"{operation.label}: {response.status_code} {response.text[:500]}"
             is_json = response.headers["content-type"] == "application/json"
             self.answered[operation_id] = Answered(path, json.loads(response.content) if is_json else response.text)
