@@ -19,7 +19,7 @@ from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.local import LocalBuilds
-from moorage.runtime.builds.ports import Builds
+from moorage.runtime.builds.ports import Builds, Plan
 from moorage.runtime.builds.programs import LocalPrograms
 from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.engines.local_commands import LocalCommands
@@ -37,7 +37,11 @@ from moorage.settings import Engine as EngineName
 from moorage.settings import Settings
 
 if TYPE_CHECKING:
+    from moorage.runtime.builds.pods.builds import ClusterBuilds
+    from moorage.runtime.engines.kubernetes.client import Cluster
+    from moorage.runtime.engines.kubernetes.options import Options
     from moorage.runtime.images.pushing.client import PushClient
+    from moorage.runtime.images.sign_in import Credentials
 
 PULL_SECRET = "moorage-registry"  # noqa: S105 - name of a Secret
 
@@ -80,7 +84,13 @@ def make_engines(
         cronjob_builds=builds.with_releases(cronjob_releases),
         images=images,
     )
-    return _on_cluster(engines, db, artifacts, sources, app_releases, cronjob_releases) if is_cluster else engines
+    if not is_cluster:
+        return engines
+    engines = _on_cluster(engines, db, artifacts, sources, app_releases, cronjob_releases)
+    if not settings.kubernetes_build_image:
+        return engines
+    pods = _cluster_builds(db, artifacts, sources, lambda plan: app_releases if plan.kind == "container" else sites)
+    return replace(engines, builds=pods, cronjob_builds=pods.with_releases(cronjob_releases))
 
 
 def _on_cluster(
@@ -91,14 +101,12 @@ def _on_cluster(
     app_releases: Unpacked,
     cronjob_releases: Unpacked,
 ) -> Engines:
-    """Return the engines with apps and runs as pods. Builds stay in the sandbox of this machine."""
+    """Return the engines with apps and runs as pods."""
     # Only this setting needs these modules and their libraries.
     from moorage.runtime.builds.cluster_programs import ClusterPrograms
-    from moorage.runtime.images.pushing.client import PushClient
 
     settings = db.env.settings
-    password = settings.registry_password.get_secret_value()
-    client = PushClient(settings.registry_url, settings.registry_username, password, ca=settings.extra_ca)
+    client = _push_client(settings)
     programs = partial(ClusterPrograms, db, artifacts, sources=sources, client=client)
     return replace(
         engines,
@@ -109,19 +117,70 @@ def _on_cluster(
     )
 
 
-def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_bytes: int = 0) -> Engine:
-    """Return the engine of one kind of workload, which checks the registry and the cluster at the start."""
+def _push_client(settings: Settings) -> PushClient:
+    from moorage.runtime.images.pushing.client import PushClient
+
+    password = settings.registry_password.get_secret_value()
+    return PushClient(settings.registry_url, settings.registry_username, password, ca=settings.extra_ca)
+
+
+def _cluster_builds(
+    db: Database, artifacts: ArtifactStore, sources: Sources, releases_of: Callable[[Plan], Unpacked]
+) -> ClusterBuilds:
+    """Return builds as Jobs. Dockerfiles have namespaces of their own, because their pods are privileged."""
+    from moorage.runtime.builds.pods.builds import ClusterBuilds
+    from moorage.runtime.builds.pods.results import Results
+
+    settings = db.env.settings
+    options = _cluster_options(settings, _push_client(settings).credentials, "build")
+    return ClusterBuilds(
+        settings,
+        partial(_connect, settings),
+        options,
+        replace(options, prefix=f"{options.prefix}-build", pod_security="privileged"),
+        sources,
+        Results(db, artifacts, releases_of),
+    )
+
+
+def _cluster_options(settings: Settings, account: Credentials | None, kind: str) -> Options:
+    from moorage.runtime.engines.kubernetes import options
+    from moorage.runtime.engines.kubernetes.tenancy import NetworkRules
+
+    return options.Options(
+        kind=kind,
+        prefix=settings.kubernetes_prefix,
+        namespace=settings.kubernetes_namespace,
+        storage_class=settings.kubernetes_storage_class,
+        pull_secret=PULL_SECRET if account else "",
+        registry_config=options.registry_config(account.registry, account.username, account.secret) if account else "",
+        rules=NetworkRules(settings.sandbox_allow, settings.sandbox_block),
+    )
+
+
+def _connect(settings: Settings) -> Cluster:
+    """Return a client of the cluster; raises CannotStart."""
     try:
         from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
-        from moorage.runtime.engines.kubernetes.engine import make_engine as make_cluster_engine
     except ImportError as error:
         if not (error.name or "").startswith("lightkube"):
             raise
         raise CannotStart("MOORAGE_ENGINE: kubernetes needs its client: pip install 'moorage[kubernetes]'") from None
-    from moorage.runtime.engines.kubernetes import checking, options
-    from moorage.runtime.engines.kubernetes.tenancy import NetworkRules
+    try:
+        return Cluster.connect(settings.kubeconfig or None)
+    except ClusterError as error:
+        raise CannotStart(f"MOORAGE_KUBECONFIG: {error}") from None
+
+
+def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_bytes: int = 0) -> Engine:
+    """Return the engine of one kind of workload, which checks the registry and the cluster at the start."""
+    cluster = _connect(settings)
+    from moorage.runtime.engines.kubernetes import checking
+    from moorage.runtime.engines.kubernetes.client import ClusterError
+    from moorage.runtime.engines.kubernetes.engine import make_engine as make_cluster_engine
     from moorage.runtime.images.pushing.client import PushFailed
 
+    chosen = _cluster_options(settings, client.credentials, kind)
     logs = settings.folder("logs")
 
     def open_log(log: str, key: str, hidden: list[str], now: Callable[[], float]) -> LogFile:
@@ -136,20 +195,6 @@ def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_b
         except ClusterError as error:
             raise CannotStart(f"cannot use the Kubernetes cluster: {error}") from None
 
-    account = client.credentials
-    chosen = options.Options(
-        kind=kind,
-        prefix=settings.kubernetes_prefix,
-        namespace=settings.kubernetes_namespace,
-        storage_class=settings.kubernetes_storage_class,
-        pull_secret=PULL_SECRET if account else "",
-        registry_config=options.registry_config(client.host, account.username, account.secret) if account else "",
-        rules=NetworkRules(settings.sandbox_allow, settings.sandbox_block),
-    )
-    try:
-        cluster = Cluster.connect(settings.kubeconfig or None)
-    except ClusterError as error:
-        raise CannotStart(f"MOORAGE_KUBECONFIG: {error}") from None
     return replace(make_cluster_engine(cluster, chosen, LocalLogs(logs), open_log), check=check, is_exclusive=True)
 
 

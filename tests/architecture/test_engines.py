@@ -25,6 +25,7 @@ CONCRETE = (
     "moorage.runtime.builds.builder",
     "moorage.runtime.builds.cluster_programs",
     "moorage.runtime.builds.local",
+    "moorage.runtime.builds.pods",
     "moorage.runtime.builds.programs",
     "moorage.runtime.builds.release_images",
     "moorage.runtime.shim",

@@ -30,7 +30,12 @@ ALL: dict[str, Any] = {
     "env": {"MOORAGE_SIGNUP": 'closed "for now"'},
 }
 PLATFORM = {"TARGETPLATFORM": "linux/amd64", "BUILDPLATFORM": "linux/amd64", "TARGETARCH": "amd64"}
-LEAST: dict[str, Any] = {"networkPolicy": False, "metrics": False, "gateway": {"replicas": 0}}
+LEAST: dict[str, Any] = {
+    "networkPolicy": False,
+    "metrics": False,
+    "gateway": {"replicas": 0},
+    "builds": {"jobs": False},
+}
 CASES = {"default": {}, "all": ALL, "least": LEAST}
 
 
@@ -74,6 +79,7 @@ def test_values_have_a_schema(subtests: pytest.Subtests) -> None:
         "no scheme": {"registry": {"url": "registry.example.com"}},
         "not a bucket": {"artifacts": {"url": "https://bucket"}},
         "not a setting": {"env": {"HOME": "/root"}},
+        "unknown rights": {"builds": {"dockerfiles": "root"}},
         "two platforms": {"platform": {"replicas": 2}},
     }
     for case, changes in wrong.items():
@@ -90,6 +96,17 @@ def test_every_variable_is_a_setting(everything: list[dict[str, Any]]) -> None:
         variables(find(everything, "StatefulSet", "harbor")["spec"]["template"]["spec"])["MOORAGE_SIGNUP"]["value"]
         == ALL["env"]["MOORAGE_SIGNUP"]
     )
+
+
+def test_builds_are_jobs_in_the_image_of_the_platform_unless_they_are_not(renderer: Renderer) -> None:
+    found = {}
+    for case, changes in (("jobs", {"builds": {"dockerfiles": "off"}}), ("none", LEAST)):
+        pod = find(renderer.render(changes), "StatefulSet", "harbor")["spec"]["template"]["spec"]
+        image = variables(pod).get("MOORAGE_KUBERNETES_BUILD_IMAGE", {}).get("value", "")
+        found[case] = image, variables(pod).get("MOORAGE_KUBERNETES_DOCKERFILES", {}).get("value", "")
+        own = pod["containers"][0]["image"]
+
+    assert found == {"jobs": (own, "off"), "none": ("", "")}
 
 
 def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(everything: list[dict[str, Any]]) -> None:

@@ -20,13 +20,19 @@ PROGRAMS = ("python3", "chown", "chmod", "rm", "env", "stat", "true", "test")
 _LEFT_OUT = ("__pycache__", "test", "idlelib", "ensurepip", "lib2to3", "tkinter", "config-*", "distutils", "pydoc_data")
 
 
-def _layer(folder: Path) -> bytes:
-    root = make_root(folder / "base", *PROGRAMS)
+def python_root(folder: Path, *more: str) -> Path:
+    """Make the root folder of an image that has Python, and some more programs."""
+    root = make_root(folder / "base", *PROGRAMS, *more)
     library = f"/usr/lib/python{sys.version_info[0]}.{sys.version_info[1]}"
     shutil.copytree(library, root / library[1:], ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=True)
     for name in ("tmp", "root", "srv"):
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
+    return root
+
+
+def _layer(folder: Path) -> bytes:
+    root = python_root(folder)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         archive.add(root, ".", filter=_of_root)

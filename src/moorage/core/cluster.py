@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 from moorage.core.validated import Field, SecretStr, Validated, field_validator
 
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+
+
+class Dockerfiles(StrEnum):
+    PRIVILEGED = "privileged"  # the sandboxes of RUN are those of one machine, in a pod with all rights on its node
+    OFF = "off"  # Dockerfiles are refused
 
 
 class ClusterSettings(Validated):
@@ -31,6 +37,16 @@ class ClusterSettings(Validated):
         "",
         description="Image in which built repositories run that have no Dockerfile, and the probe of network "
         "policies: the image of this platform, because it has the same system libraries and language runtimes.",
+    )
+    kubernetes_build_image: str = Field(
+        "",
+        description="Image of this platform, in which builds run as Jobs; the nodes pull it with the account of the "
+        "registry. Default: builds run in the sandbox of the process that has the job.",
+    )
+    kubernetes_dockerfiles: Dockerfiles = Field(
+        Dockerfiles.PRIVILEGED,
+        description="Pods that build Dockerfiles, in a namespace of their own for each organization: `privileged`, or "
+        "`off`, which refuses Dockerfiles.",
     )
     edge_address: str = Field(
         "",

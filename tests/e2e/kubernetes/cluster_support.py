@@ -17,6 +17,7 @@ from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
 from tests.runtime.engines.kubernetes import real_cluster
 from tests.runtime.engines.kubernetes.api_server import LabCluster
+from tests.runtime.engines.kubernetes.containers import PLATFORM
 from tests.runtime.engines.kubernetes.kubelet import NotYet, Pull
 from tests.runtime.engines.kubernetes.real_cluster import RealCluster
 from tests.runtime.images.building.image_builds import named
@@ -43,6 +44,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 print("up with", os.environ.get("GREETING"), flush=True)
 http.server.ThreadingHTTPServer((os.environ["HOST"], int(os.environ["PORT"])), Handler).serve_forever()
 """
+BUILD_IMAGE = "registry.example/platform:1"  # of the platform itself, which the cluster of the tests has already
 DOCKERFILE = 'FROM PYTHON\nWORKDIR /srv\nCOPY server.py ./\nUSER 1001\nEXPOSE 8000\nCMD ["python3", "server.py"]\n'
 
 
@@ -112,6 +114,7 @@ def make_cluster(folder: Path) -> LabCluster | RealCluster:
         return RealCluster()
     cluster = LabCluster()
     cluster.kubelet.pull = pulling(folder / "node")
+    cluster.kubelet.images[BUILD_IMAGE] = PLATFORM
     cluster.allowed = permissions()
     cluster.set_room(has_room=True)
     return cluster

@@ -33,6 +33,10 @@
             - {name: MOORAGE_KUBERNETES_PREFIX, value: {{ .Values.organizationPrefix | quote }}}
             - {name: MOORAGE_KUBERNETES_STORAGE_CLASS, value: {{ .Values.storageClass | quote }}}
             - {name: MOORAGE_KUBERNETES_APP_IMAGE, value: {{ template "moorage.image" . }}}
+            {{- if .Values.builds.jobs }}
+            - {name: MOORAGE_KUBERNETES_BUILD_IMAGE, value: {{ template "moorage.image" . }}}
+            - {name: MOORAGE_KUBERNETES_DOCKERFILES, value: {{ .Values.builds.dockerfiles | quote }}}
+            {{- end }}
             - {name: MOORAGE_REGISTRY_URL, value: {{ .Values.registry.url | quote }}}
             {{- if .Values.registry.secret }}
             - {name: MOORAGE_REGISTRY_USERNAME, valueFrom: {secretKeyRef: {name: {{ .Values.registry.secret | quote }}, key: username}}}

@@ -7,6 +7,7 @@ another thread can find a description that is incomplete, and the process ends w
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,11 +18,18 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 _lock = threading.Lock()
 
 
+def _decode_other(kind: type, value: Any) -> Any:
+    """Decode a type that msgspec does not know: paths are texts."""
+    if issubclass(kind, Path) and isinstance(value, str):
+        return kind(value)
+    raise NotImplementedError(f"{kind} cannot be decoded from JSON")
+
+
 def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
     decoder = _decoders.get(kind)
     if decoder is None:
         with _lock:
-            decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+            decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_decode_other)
     return decoder
 
 

@@ -49,7 +49,7 @@ class LocalBuilds:
         files = await asyncio.to_thread(_count_files, built.folder)
         await asyncio.to_thread(zips_writer.pack, built.folder, packed)
         stored = await self._artifacts.put_file(request.image.org_id, packed, owner=request.image.owner)
-        await _place(self._releases_of(built.plan), stored.digest, built.folder)
+        await place_release(self._releases_of(built.plan), stored.digest, built.folder)
         return StoredBuild(built.plan, stored.digest, files)
 
     async def clear_up(self) -> None:
@@ -62,7 +62,7 @@ def _count_files(folder: Path) -> int:
     return sum(path.is_file() for path in walk(folder))
 
 
-async def _place(releases: Unpacked, digest: str, folder: Path) -> None:
+async def place_release(releases: Unpacked, digest: str, folder: Path) -> None:
     """Move a built folder to its release folder, as if unpacked from the artifact."""
     fresh = releases.new_folder()
     try:

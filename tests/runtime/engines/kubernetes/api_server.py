@@ -233,7 +233,7 @@ class LabCluster:
             case "list":
                 return 200, self._list(kind, namespace, query)
             case "create":
-                return 201, self.store.create(body)
+                return 201, self.store.create(body, is_dry="dryRun" in query)
             case "delete":
                 return 200, self.store.delete(kind, namespace, name, body)
         if content_type == "application/apply-patch+yaml":

@@ -84,7 +84,7 @@ class Store:
             if its_kind == kind and namespace in ("", its_namespace) and matches(item, selector)
         ]
 
-    def create(self, item: Manifest) -> Manifest:
+    def create(self, item: Manifest, *, is_dry: bool = False) -> Manifest:
         key = key_of(item)
         if key in self.objects:
             raise ApiError(409, "AlreadyExists", f'{self.plurals.get(key[0], key[0])} "{key[2]}" already exists')
@@ -94,7 +94,8 @@ class Store:
         item["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
         if key[0] in FIRST_PHASES:
             item["status"] = {"phase": FIRST_PHASES[key[0]]}
-        self._put(key, item, "ADDED")
+        if not is_dry:
+            self._put(key, item, "ADDED")
         return item
 
     def apply(self, item: Manifest) -> Manifest:

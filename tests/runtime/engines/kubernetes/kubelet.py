@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.runtime.engines.kubernetes.api_store import Manifest, Store, claims_of, now
-from tests.runtime.engines.kubernetes.containers import Process, Root
+from tests.runtime.engines.kubernetes.containers import PLATFORM, PLATFORM_ENV, Process, Root
 from tests.runtime.engines.kubernetes.controllers import NODE
 from tests.runtime.engines.kubernetes.policy_proxies import PolicyProxies, hidden_address
 
@@ -194,12 +194,22 @@ class Kubelet:
         env = {item["name"]: self._value(run, item) for item in container.get("env", [])}
         if env.get("HOST") == "0.0.0.0":
             env["HOST"] = hidden_address(run.address) if self.enforces_policies else run.address
-        volume = None
-        for name in claims_of(run.pod):
-            volume = self.volumes / run.pod["metadata"]["namespace"] / name
-            volume.mkdir(parents=True, exist_ok=True)
-        root = Root(image, volume, container.get("workingDir", "/app"), is_whole=is_whole)
+        if image == PLATFORM:
+            env = PLATFORM_ENV | env
+        workdir = container.get("workingDir", "/" if image == PLATFORM else "/app")
+        root = Root(image, self._mounts(run), workdir, is_whole=is_whole)
         return root, env, expand(container["command"], env)
+
+    def _mounts(self, run: PodRun) -> dict[str, Path]:
+        """Return the folders of volumes: of claims, and empty ones of the pod."""
+        folders = {}
+        for volume in run.pod["spec"].get("volumes", []):
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            meta = run.pod["metadata"]
+            folder = self.volumes / meta["namespace"] / (claim or f"{meta['name']}-{volume['name']}")
+            folder.mkdir(parents=True, exist_ok=True)
+            folders[volume["name"]] = folder
+        return {each["mountPath"]: folders[each["name"]] for each in run.container.get("volumeMounts", [])}
 
     def _value(self, run: PodRun, item: Manifest) -> str:
         if "value" in item:

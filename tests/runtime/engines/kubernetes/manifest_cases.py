@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
+from moorage.runtime.builds.pods import manifests as pods_manifests
+from moorage.runtime.builds.pods.builds import AGENT
 from moorage.runtime.engines.kubernetes import manifests, options, tenancy
-from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement, PodFiles
+from moorage.runtime.engines.kubernetes.manifests import BuildSpec, Manifest, Placement, PodFiles
 from moorage.runtime.engines.ports import Address, AppSpec, Egress, RunSpec, ServerSpec
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -33,8 +35,15 @@ def run(**changed: Any) -> RunSpec:
     return RunSpec(**{**usual, "log": "cronjobs/4/5", "files": FILES, **changed})
 
 
+def build(**changed: Any) -> BuildSpec:
+    usual = {"key": "build-deployment-17-1a2b", "token": "token", "argv": AGENT, "env": VARIABLES, "timeout_s": 1200}
+    given = {"log": "builds", "files": FILES, "memory_mb": 2304, "owner": "deployment-17", "machine": "moorage-0"}
+    return BuildSpec(**{**usual, **given, **changed})
+
+
 def cases() -> dict[str, Manifest]:
     full = Placement(namespace="moorage-org-7", claim="volume-3-1a2b", pull_secret="registry")
+    of_dockerfiles = Placement(namespace="moorage-build-org-7", pull_secret="registry")
     rules = tenancy.NetworkRules(allow=("10.20.0.0/16", "fd12::/48"), block=("10.20.30.0/24", "203.0.113.0/24"))
     names = ("namespace", "quota", "limit-range", "deny-all", "allow-public", "allow-platform")
     of_organization = tenancy.organization(7, "moorage-org-7", "moorage", tenancy.NamespaceLimits(), rules)
@@ -56,6 +65,11 @@ def cases() -> dict[str, Manifest]:
         "run": manifests.job(run(), PLACE),
         "run-without-timeout": manifests.job(run(timeout_s=0), full),
         "command": manifests.command_pod(app(), PLACE, "r17-command-1", ["/bin/sh", "-c", "echo $HOME"], 60),
+        "build": pods_manifests.job(build(), PLACE),
+        "build-privileged": pods_manifests.job(build(security="privileged"), of_dockerfiles),
+        "namespace-of-dockerfiles": tenancy.organization(
+            7, "moorage-build-org-7", "moorage", tenancy.NamespaceLimits(), rules, pod_security="privileged"
+        )[0],
         "secret": secret,
         "secret-with-owner": {
             **secret,

@@ -17,6 +17,7 @@ from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
 from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 
+OF_DOCKERFILES = {"build-privileged"}
 RELEASES = ("1.33", "1.34", "1.35", "1.36", "1.37")
 
 
@@ -55,6 +56,8 @@ def test_a_field_that_does_not_exist_fails_the_validation() -> None:
 
 def test_every_pod_passes_pod_security_restricted(subtests: pytest.Subtests) -> None:
     for name, pod in pods().items():
+        if name in OF_DOCKERFILES:
+            continue
         with subtests.test(name):
             own, (container,) = pod["securityContext"], pod["containers"]
             assert (own["runAsNonRoot"], own["seccompProfile"]["type"]) == (True, "RuntimeDefault")
@@ -64,8 +67,29 @@ def test_every_pod_passes_pod_security_restricted(subtests: pytest.Subtests) -> 
                 "capabilities": {"drop": ["ALL"]},
             }
             assert {"hostNetwork", "hostPID", "hostIPC"} & pod.keys() == set()
-            assert all("persistentVolumeClaim" in volume for volume in pod.get("volumes", []))
+            assert all({"persistentVolumeClaim", "emptyDir"} & volume.keys() for volume in pod.get("volumes", []))
             assert pod["automountServiceAccountToken"] is False
+
+
+def test_pods_of_dockerfiles_alone_are_privileged_and_in_a_namespace_of_their_own() -> None:
+    found = {name: pod["containers"][0]["securityContext"].get("privileged", False) for name, pod in pods().items()}
+
+    assert {name for name, is_privileged in found.items() if is_privileged} == OF_DOCKERFILES
+    assert {cases()[name]["metadata"]["namespace"] for name in OF_DOCKERFILES} == {"moorage-build-org-7"}
+    assert all(pods()[name]["automountServiceAccountToken"] is False for name in OF_DOCKERFILES)
+
+
+def test_a_build_has_limits_of_memory_time_and_disk_and_is_deleted_after_its_end() -> None:
+    job, pod = cases()["build"], pods()["build"]
+
+    assert pod["containers"][0]["resources"]["limits"] == {
+        "cpu": "1000m",
+        "memory": "2304Mi",
+        "ephemeral-storage": "20Gi",
+    }
+    assert pod["activeDeadlineSeconds"] == 1200
+    assert [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"]] == ["10Gi", "10Gi"]
+    assert (job["spec"]["ttlSecondsAfterFinished"], job["spec"]["backoffLimit"]) == (300, 0)
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,11 @@ class Cluster:
         query = {"fieldManager": MANAGER, "force": "true"}
         return await self._send("PATCH", path, query=query, body=manifest, content_type=APPLY)
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest: Manifest, *, is_dry: bool = False) -> Manifest:
+        """Create an object; a dry run only reports what the API would refuse."""
         path = path_of(manifest["kind"], manifest["metadata"].get("namespace", ""))
-        return await self._send("POST", path, query={"fieldManager": MANAGER}, body=manifest)
+        query = {"fieldManager": MANAGER} | ({"dryRun": "All"} if is_dry else {})
+        return await self._send("POST", path, query=query, body=manifest)
 
     async def patch(self, kind: str, namespace: str, name: str, change: Manifest, subresource: str = "") -> Manifest:
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")

@@ -6,12 +6,13 @@ import json
 import math
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from moorage.runtime.engines.kubernetes import names
 from moorage.runtime.engines.ports import AppSpec, CannotStart, ReplicaSpec, RunSpec, ServerSpec
 
 Manifest = dict[str, Any]
+BuildSecurity = Literal["restricted", "privileged"]  # A `restricted` pod cannot make the sandboxes of a Dockerfile.
 
 APP_PORT = 8080  # value of PORT where the spec has none; each pod has an address of its own
 DEFAULT_USER = 1000  # for images without a numeric user: Pod Security `restricted` forbids root
@@ -42,6 +43,16 @@ class Placement:
     drain_s: int = NODE_DRAIN_S  # 0 for no preStop hook
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSpec(RunSpec):
+    """Build of a repository in a pod; only this engine has such workloads."""
+
+    owner: str  # label; builds of one owner replace each other
+    machine: str  # label
+    security: BuildSecurity = "restricted"
+    space_gb: int = 10  # of the files of the build
+
+
 def pod_files(spec: ReplicaSpec) -> PodFiles:
     """Return the files of a program that this engine prepared."""
     if not isinstance(spec.files, PodFiles):
@@ -50,6 +61,8 @@ def pod_files(spec: ReplicaSpec) -> PodFiles:
 
 
 def kind_of(spec: ReplicaSpec) -> str:
+    if isinstance(spec, BuildSpec):
+        return "build"
     return "run" if isinstance(spec, RunSpec) else "app"
 
 
@@ -64,6 +77,8 @@ def port_of(spec: ReplicaSpec) -> int:
 def labels_of(spec: ReplicaSpec, kind: str | None = None) -> dict[str, str]:
     key = names.check_label(spec.key)
     found = {names.MANAGED_BY: names.MANAGER, names.KEY: key, names.KIND: kind or kind_of(spec)}
+    if isinstance(spec, BuildSpec):
+        found |= {names.OWNER: names.check_label(spec.owner), names.MACHINE: spec.machine}
     return found | ({names.NAME: names.check_label(spec.name)} if spec.name else {})
 
 

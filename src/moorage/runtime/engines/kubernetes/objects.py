@@ -34,7 +34,14 @@ class Objects:
         """Apply the namespace of an organization with its limits and policies; return its name."""
         namespace, options = self.namespace_of(org_id), self._options
         if org_id not in self._organizations:
-            for manifest in tenancy.organization(org_id, namespace, options.namespace, options.limits, options.rules):
+            for manifest in tenancy.organization(
+                org_id,
+                namespace,
+                options.namespace,
+                options.limits,
+                options.rules,
+                pod_security=options.pod_security,
+            ):
                 await self._cluster.apply(manifest)
             if options.registry_config:
                 secret = tenancy.registry_secret(namespace, options.pull_secret, options.registry_config)

@@ -15,6 +15,7 @@ class Options:
     prefix: str = "moorage"  # of the namespaces of organizations
     namespace: str = "moorage"  # of the platform's own pods, which may connect to workloads
     kind: str = ""  # of the workloads of this engine, `app` or `run`; "" for both
+    pod_security: str = "restricted"  # Pod Security Standard of the namespaces
     storage_class: str = ""  # "" for the default of the cluster
     pull_secret: str = ""  # Secret with credentials of the registry, in each namespace
     registry_config: str = field(default="", repr=False)  # content of that Secret; "" if the operator makes it

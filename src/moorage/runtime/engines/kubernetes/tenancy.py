@@ -40,11 +40,17 @@ class NetworkRules:
 
 
 def organization(
-    org_id: int, namespace: str, platform_namespace: str, limits: NamespaceLimits, rules: NetworkRules
+    org_id: int,
+    namespace: str,
+    platform_namespace: str,
+    limits: NamespaceLimits,
+    rules: NetworkRules,
+    *,
+    pod_security: str = "restricted",
 ) -> list[Manifest]:
     """Return all manifests of an organization, in the order in which to apply them."""
     return [
-        _namespace(org_id, namespace),
+        _namespace(org_id, namespace, pod_security),
         _quota(namespace, limits),
         _limit_range(namespace),
         deny_all(namespace),
@@ -53,11 +59,11 @@ def organization(
     ]
 
 
-def _namespace(org_id: int, namespace: str) -> Manifest:
+def _namespace(org_id: int, namespace: str, pod_security: str) -> Manifest:
     labels = {
         names.MANAGED_BY: names.MANAGER,
         names.ORGANIZATION: str(org_id),
-        "pod-security.kubernetes.io/enforce": "restricted",
+        "pod-security.kubernetes.io/enforce": pod_security,
         "pod-security.kubernetes.io/enforce-version": "latest",
     }
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}

@@ -1,0 +1,1 @@
+"""Programs of the platform's image that run in pods of organizations."""
