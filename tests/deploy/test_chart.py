@@ -22,6 +22,7 @@ RELEASES = ("1.33", "1.34", "1.35", "1.36", "1.37")
 ALL: dict[str, Any] = {
     "serve": {"replicas": 2},
     "work": {"replicas": 3},
+    "functions": {"replicas": 2, "nodeSelector": {"moorage": "functions"}},
     "platform": {"nodeSelector": {"moorage": "platform"}, "storageClass": "fast"},
     "image": {"tag": "1.2.3", "pullSecrets": ["one", "two"]},
     "registry": {"secret": "registry-account"},
@@ -117,7 +118,7 @@ def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(ev
     }
 
     own = {name for name, found in labels.items() if names.PART in found}
-    assert own == {"harbor", "harbor-serve", "harbor-work", "harbor-gateway"}
+    assert own == {"harbor", "harbor-serve", "harbor-work", "harbor-gateway", "harbor-functions"}
     assert labels.keys() - own == {"harbor-postgres", "harbor-s3"}
 
 
@@ -151,6 +152,21 @@ def test_the_service_of_the_gateway_selects_gateways_or_else_the_platform(render
         assert [pod["moorage.dev/part"] for pod in pods if api <= pod.items()] == ["platform"]
 
     assert parts == {"several": "gateway", "none": "platform"}
+
+
+def test_the_service_of_functions_selects_pods_with_a_volume_for_their_spool(
+    renderer: Renderer, everything: list[dict[str, Any]]
+) -> None:
+    parts = [
+        find(items, "Service", "harbor-functions")["spec"]["selector"]["app.kubernetes.io/component"]
+        for items in (everything, renderer.render())
+    ]
+    edge = find(everything, "StatefulSet", "harbor-functions")["spec"]
+    container = edge["template"]["spec"]["containers"][0]
+
+    assert parts == ["functions", "platform"]
+    assert (container["args"], container["volumeMounts"][0]["mountPath"]) == (["edge"], "/var/lib/moorage")
+    assert edge["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "5Gi"
 
 
 def test_each_pod_requests_resources_and_the_platform_runs_once(everything: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
@@ -14,10 +14,10 @@ from typing import LiteralString
 import psycopg
 import pytest
 from tests.e2e.apps_support import Apps
-from tests.e2e.functions_support import wait_until
+from tests.e2e.functions_support import Answer, Platform, read_answer, wait_until
 from tests.e2e.kubernetes.cluster_support import Harbor, settings_of, started_harbor
 from tests.e2e.machines.fleet import Fleet, Visitor, started_fleet
-from tests.platform.running import running
+from tests.platform.running import Running, running
 
 SOON_S = 90.0
 REDEPLOYMENTS = int(os.environ.get("REDEPLOYMENTS", "4"))
@@ -47,12 +47,15 @@ class Port:
 
     @contextmanager
     def gateway(self, name: str) -> Iterator[Apps]:
-        edge = f"127.0.0.1:{self.apps.running.ports['edge']}"
-        given = {**self.fleet.settings, "machine_name": name, "edge_address": edge}
+        with self.started("gateway", name, edge_address=f"127.0.0.1:{self.apps.running.ports['edge']}") as process:
+            yield Apps(process, self.apps.token)
+
+    def started(self, part: str, name: str, **settings: str) -> AbstractContextManager[Running]:
+        """Start a part of the platform as a process of its own."""
+        given = {**self.fleet.settings, "machine_name": name, **settings}
         env = {f"MOORAGE_{key.upper()}": value for key, value in given.items()}
         env |= settings_of(self.harbor.cluster, self.harbor.registry)
-        with running(self.fleet.folder / name, env=env, part="gateway") as process:
-            yield Apps(process, self.apps.token)
+        return running(self.fleet.folder / name, env=env, part=part)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +125,32 @@ def test_a_gateway_that_stops_deletes_its_row(port: Port) -> None:
         wait_until(lambda: "gateway:east" in port.rows(), SOON_S)
         assert east.running.stop() == 0
     assert "gateway:east" not in port.rows()
+
+
+def test_an_edge_on_its_own_serves_functions_while_the_platform_is_away(port: Port) -> None:
+    code = "def main(args):\n    return {'statusCode': 200, 'body': 'from ' + args.get('name', 'nobody')}\n"
+    Platform.create(port.apps, "signal", "python", code)
+    with port.started("edge", "harbor-functions-0") as edge:
+        wait_until(lambda: called(port, edge).status == 200, SOON_S)
+        children = port.apps.running.children().values()
+        for pid in children:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            answer = called(port, edge)
+        finally:
+            for pid in children:
+                os.kill(pid, signal.SIGCONT)
+        recorded = (edge.data / "spool").is_dir()
+        wait_until(lambda: len(Platform.invocations(port.apps, "signal")) >= 2, SOON_S)
+
+    assert answer.body == b"from a ship"
+    assert recorded
+
+
+def called(port: Port, edge: Running) -> Answer:
+    with closing(HTTPConnection("127.0.0.1", edge.ports["edge"], timeout=60)) as connection:
+        connection.request("GET", port.apps.path("signal", "?name=a%20ship"))
+        return read_answer(connection.getresponse())
 
 
 def has_page(gateway: Apps) -> bool:
