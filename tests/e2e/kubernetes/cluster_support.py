@@ -110,8 +110,11 @@ def permissions() -> set[tuple[str, str]]:
 
 
 def make_cluster(folder: Path) -> LabCluster | RealCluster:
-    if real_cluster.is_given():
-        return RealCluster()
+    return RealCluster() if real_cluster.is_given() else make_lab(folder)
+
+
+def make_lab(folder: Path) -> LabCluster:
+    """Return the cluster of the tests, whose pods reach the loopback registry."""
     cluster = LabCluster()
     cluster.kubelet.pull = pulling(folder / "node")
     cluster.kubelet.images[BUILD_IMAGE] = PLATFORM
@@ -121,8 +124,8 @@ def make_cluster(folder: Path) -> LabCluster | RealCluster:
 
 
 @contextlib.contextmanager
-def started_harbor(folder: Path, **settings: str) -> Iterator[Harbor]:
-    cluster = make_cluster(folder)
+def started_harbor(folder: Path, cluster: LabCluster | RealCluster | None = None, **settings: str) -> Iterator[Harbor]:
+    cluster = cluster or make_cluster(folder)
     try:
         with serving_python() as registry:
             with started_apps(folder / "data", None, settings_of(cluster, registry), **settings) as apps:

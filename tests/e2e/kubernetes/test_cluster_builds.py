@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.e2e.apps_support import pairs
 from tests.e2e.functions_support import wait_until
-from tests.e2e.kubernetes.cluster_support import BUILD_IMAGE, Harbor, server, started_harbor
+from tests.e2e.kubernetes.cluster_support import BUILD_IMAGE, Harbor, make_lab, server, started_harbor
 
 SOON_S = 120.0
 BUILDS = "moorage.dev/kind=build"
@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-builds")]
 
 @pytest.fixture(scope="module")
 def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbor]:
-    with started_harbor(tmp_path_factory.mktemp("harbor"), kubernetes_build_image=BUILD_IMAGE) as started:
+    folder = tmp_path_factory.mktemp("harbor")
+    with started_harbor(folder, make_lab(folder), kubernetes_build_image=BUILD_IMAGE) as started:
         yield started
 
 

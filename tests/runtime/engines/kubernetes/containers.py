@@ -51,7 +51,7 @@ class Root:
             "--as-pid-1",
             "--clearenv",
             *(["--bind", str(self.image), "/"] if self.is_whole else self._of_this_machine()),
-            *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
+            *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),
         ]
         for inside, folder in self.volumes.items():
             found += ["--bind", str(folder), inside]
@@ -68,6 +68,8 @@ class Root:
         if not prefix.startswith("/usr"):
             found += ["--ro-bind", prefix, prefix]
         if self.image == PLATFORM:
+            for folder in ("/opt", str(PLATFORM), "/var", "/var/lib"):  # for other users than root
+                found += ["--perms", "0755", "--dir", folder]
             code, environment = PLATFORM / "src", PLATFORM / "environment"
             for path, inside in (("/etc", "/etc"), (CODE, code), (sys.prefix, environment)):
                 found += ["--ro-bind", str(path), str(inside)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
@@ -198,7 +199,13 @@ class Kubelet:
             env = PLATFORM_ENV | env
         workdir = container.get("workingDir", "/" if image == PLATFORM else "/app")
         root = Root(image, self._mounts(run), workdir, is_whole=is_whole)
-        return root, env, expand(container["command"], env)
+        command = expand(container["command"], env)
+        user = run.pod["spec"].get("securityContext", {}).get("runAsUser", 0)
+        if image == PLATFORM and user:  # Programs of other images need no files of their own user.
+            for folder in root.volumes.values():
+                os.chown(folder, user, user)
+            command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", *command]
+        return root, env, command
 
     def _mounts(self, run: PodRun) -> dict[str, Path]:
         """Return the folders of volumes: of claims, and empty ones of the pod."""
