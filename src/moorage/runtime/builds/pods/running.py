@@ -15,9 +15,12 @@ from moorage.runtime.engines.kubernetes import names, observing
 from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.manifests import BuildSpec, Manifest, Placement
 from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects, owned
+from moorage.runtime.engines.kubernetes.observing import Trouble
 from moorage.runtime.engines.kubernetes.options import Options
 
 POLL_S = 0.3
+NO_POD_POLL_S = 1.0
+SAID_AFTER_S = 0.5  # A cause that passes at once is not logged.
 NO_POD_S = 3.0  # A Job does not say why it has no pod; a trial does.
 DELETE_GRACE_S = 1
 BUILDS = f"{MANAGED},{names.KIND}=build"
@@ -92,25 +95,34 @@ async def _until_running(cluster: Cluster, options: Options, job: Manifest, say:
     began, troubled_at, is_said = loop.time(), 0.0, False
     while loop.time() - began < options.start_timeout_s:
         pod = await _find_pod(cluster, job)
-        if pod is None and loop.time() - began > NO_POD_S:
-            await cluster.create(manifests.trial_pod(job), is_dry=True)  # raises what keeps the Job from its pod
-        trouble = observing.find_trouble(job, pod) if pod is not None else None
-        if pod is not None and trouble is None:
-            if "running" in observing.container_of(pod).get("state", {}):
+        if pod is not None:
+            trouble = observing.find_trouble(job, pod)
+            if trouble is None and "running" in observing.container_of(pod).get("state", {}):
                 return str(pod["status"]["podIP"])
-            if observing.has_ended(pod):
+            if trouble is None and observing.has_ended(pod):
                 _explain_end(job, pod)
-        if trouble is not None:
+        else:
+            trouble = await _find_refusal(cluster, job) if loop.time() - began > NO_POD_S else None
+        if trouble is None:
+            troubled_at = 0.0
+        else:
             troubled_at = troubled_at or loop.time()
             if trouble.is_final or loop.time() - troubled_at > options.patience_s:
                 raise BuildFailed(f"the build cannot be started: {trouble.text}")
-            if not is_said:
+            if not is_said and loop.time() - troubled_at > SAID_AFTER_S:
                 say(f"waiting for the cluster: {trouble.text}")
                 is_said = True
-        else:
-            troubled_at = 0.0
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(POLL_S if pod is not None else NO_POD_POLL_S)
     raise BuildFailed("the build cannot be started: its pod did not start in time")
+
+
+async def _find_refusal(cluster: Cluster, job: Manifest) -> Trouble | None:
+    """Return why a Job has no pod, by a dry run. It may pass: a new namespace has no service account at first."""
+    try:
+        await cluster.create(manifests.trial_pod(job), is_dry=True)
+    except ClusterError as error:
+        return Trouble(str(error), is_final=False)
+    return None
 
 
 async def _find_pod(cluster: Cluster, job: Manifest) -> Manifest | None:
