@@ -6,7 +6,7 @@ The cluster is that of the tests, or with KUBECONFIG_TEST a real one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,8 +124,10 @@ def make_lab(folder: Path) -> LabCluster:
 
 
 @contextlib.contextmanager
-def started_harbor(folder: Path, cluster: LabCluster | RealCluster | None = None, **settings: str) -> Iterator[Harbor]:
-    cluster = cluster or make_cluster(folder)
+def started_harbor(
+    folder: Path, make: Callable[[Path], LabCluster | RealCluster] | None = None, /, **settings: str
+) -> Iterator[Harbor]:
+    cluster = (make or make_cluster)(folder)
     try:
         with serving_python() as registry:
             with started_apps(folder / "data", None, settings_of(cluster, registry), **settings) as apps:

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-builds")]
 @pytest.fixture(scope="module")
 def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbor]:
     folder = tmp_path_factory.mktemp("harbor")
-    with started_harbor(folder, make_lab(folder), kubernetes_build_image=BUILD_IMAGE) as started:
+    with started_harbor(folder, make_lab, kubernetes_build_image=BUILD_IMAGE) as started:
         yield started
 
 

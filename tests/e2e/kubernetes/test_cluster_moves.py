@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.command import moorage
-from tests.e2e.apps_support import started_apps
+from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.images_support import serving_python
 from tests.e2e.kubernetes.cluster_support import DOCKERFILE, Harbor, make_cluster, server, settings_of
@@ -34,7 +35,7 @@ def test_a_restored_backup_of_one_machine_runs_its_apps_as_pods(tmp_path: Path) 
             with started_apps(data, None, settings_of(cluster, registry)) as apps:
                 after = Harbor(apps, cluster, registry, tmp_path)
                 for name, text in (("raft", "from a folder"), ("ship", "from an image")):
-                    wait_until(lambda name=name: apps.ask(name, "GET", "/").status == 200, SOON_S)
+                    wait_until(partial(answers, apps, name), SOON_S)
                     (pod,) = after.pods(name)
                     assert apps.text(name) == f"{text} {pod['status']['podIP']}"
                 assert apps.text("page") == "a page"
@@ -42,3 +43,7 @@ def test_a_restored_backup_of_one_machine_runs_its_apps_as_pods(tmp_path: Path) 
                 apps.live(uuid)
     finally:
         cluster.close()
+
+
+def answers(apps: Apps, name: str) -> bool:
+    return apps.ask(name, "GET", "/").status == 200
