@@ -84,6 +84,7 @@ class ServerSpec(ReplicaSpec):
     proxy: str = ""  # the protocol, `postgresql` or `mysql`; "" for no proxy
     proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens on loopback
     proxy_connections: int = 0  # connections that the server has for users
+    agent_port: int = 0  # port at which the agent of the server serves the platform; 0 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,10 @@ class Replicas(Protocol):
         ...
 
     async def stop(self, key: str, grace_s: float) -> None:
-        """Terminate a replica, kill it after `grace_s`, wait for it, forget it. Safe to repeat."""
+        """Terminate a replica, kill it after `grace_s`, wait for it, forget it. Safe to repeat.
+
+        Raises CannotStart, with the reason, if the engine cannot end it now.
+        """
         ...
 
     async def limit(self, key: str, cpu: float | None) -> None:
@@ -339,6 +343,37 @@ class Programs(Protocol):
         ...
 
 
+class Agents(Protocol):
+    """Database servers behind agents, for engines whose volumes the platform cannot reach as folders.
+
+    A workload runs the agent, which runs the server on the workload's volume and serves the platform.
+    """
+
+    def program(self, org_id: int) -> Program:
+        """Return the program of an agent for a ServerSpec of an organization."""
+        ...
+
+    def host_name(self, org_id: int, name: str) -> str:
+        """Return the host name by which workloads reach the server with this `name` in its spec."""
+        ...
+
+    async def ensure_volume(self, org_id: int, volume: str, size_mb: int) -> None:
+        """Create a volume of an organization, or let it grow; it never shrinks. Raises CannotStart."""
+        ...
+
+    async def discard(self, volume: str) -> None:
+        """Move a volume to the trash. Safe to repeat. Raises CannotStart."""
+        ...
+
+    async def take_back(self, volume: str) -> None:
+        """Take a volume out of the trash. Safe to repeat. Raises CannotStart."""
+        ...
+
+    async def purge(self, volume: str) -> None:
+        """Delete a volume that is in the trash. Safe to repeat. Raises CannotStart."""
+        ...
+
+
 async def _is_usable() -> None:
     """Nothing to check."""
 
@@ -352,6 +387,7 @@ class Engine:
     metrics: Metrics
     volumes: Volumes
     commands: Commands
+    agents: Agents | None = None  # None if database servers work on folders of this machine
     # Raises CannotStart, for the operator, if the engine cannot work with its settings; called once at the start.
     check: Callable[[], Awaitable[None]] = _is_usable
     is_exclusive: bool = False  # One machine at a time may use it, because it ends workloads that it does not know.

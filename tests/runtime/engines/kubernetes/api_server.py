@@ -245,6 +245,7 @@ class LabCluster:
 
     def _list(self, kind: str, namespace: str, query: dict[str, str]) -> Manifest:
         items = self.store.all(kind, namespace, query.get("labelSelector", ""))
+        items = [item for item in items if _has_fields(item, query.get("fieldSelector", ""))]
         start, limit = int(query.get("continue", 0)), int(query.get("limit", 0)) or len(items) + 1
         rest = str(start + limit) if start + limit < len(items) else ""
         bare = [
@@ -388,6 +389,18 @@ def _verb(method: str, name: str, query: dict[str, str]) -> str:
     if method == "GET":
         return "watch" if query.get("watch") == "true" else "get" if name else "list"
     return {"POST": "create", "PATCH": "patch", "DELETE": "delete"}[method]
+
+
+def _has_fields(item: Manifest, selector: str) -> bool:
+    """Whether fields have values: `a.b=c`, joined by commas."""
+    for term in filter(None, selector.split(",")):
+        path, _, value = term.partition("=")
+        found: Any = item
+        for name in path.split("."):
+            found = found.get(name, {})
+        if found != value:
+            return False
+    return True
 
 
 def _event_line(event: Event, kind: str, namespace: str, selector: str) -> bytes | None:

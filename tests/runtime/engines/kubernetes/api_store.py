@@ -17,7 +17,6 @@ Manifest = dict[str, Any]
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 
 GLOBAL = {"Namespace", "Node"}
-OWNED_KINDS = {"ReplicaSet", "Pod", "Secret", "NetworkPolicy"}
 FIRST_PHASES = {"PersistentVolumeClaim": "Pending", "Namespace": "Active"}
 DELETED = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 FOREGROUND = "foregroundDeletion"
@@ -332,6 +331,8 @@ def _charges(item: Manifest) -> dict[str, int]:
     if item["kind"] == "PersistentVolumeClaim":
         size = item["spec"]["resources"]["requests"]["storage"]
         return {"persistentvolumeclaims": 1000, "requests.storage": amount(size)}
+    if item["kind"] == "Service":
+        return {"services": 1000}
     if item["kind"] != "Pod":
         return {}
     limits = [each.get("resources", {}).get("limits", {}) for each in item["spec"]["containers"]]

@@ -40,6 +40,9 @@ class Root:
     volumes: Mapping[str, Path] = field(default_factory=dict)  # by path inside
     workdir: str = "/app"
     is_whole: bool = False  # The image has all files, as in a real container.
+    shared: tuple[Path, ...] = ()  # further folders of this machine, at the same paths
+    user: int = 0  # 0 for the user of the tests
+    hosts: Path | None = None  # replaces the DNS of the cluster
 
     def argv(self, env: Mapping[str, str], command: list[str], info_fd: int) -> list[str]:
         found = [
@@ -55,6 +58,12 @@ class Root:
         ]
         for inside, folder in self.volumes.items():
             found += ["--bind", str(folder), inside]
+        if self.hosts is not None:
+            found += ["--ro-bind", str(self.hosts), "/etc/hosts"]
+        for folder in self.shared:
+            found += ["--ro-bind", str(folder), str(folder)]
+        if self.user:
+            found += ["--unshare-user", "--uid", str(self.user), "--gid", str(self.user)]
         for name, value in env.items():
             found += ["--setenv", name, value]
         return [*found, "--chdir", self.workdir, "--", *command]
@@ -82,7 +91,8 @@ class Root:
             places = [program] if "/" in program else [f"usr/bin/{program}", f"usr/local/bin/{program}"]
             return any((self.image / place.lstrip("/")).exists() for place in places)
         if "/" not in program:
-            return shutil.which(program, path="/usr/bin:/bin") is not None
+            own = ":".join(f"{folder}/bin" for folder in self.shared)
+            return shutil.which(program, path=f"/usr/bin:/bin:{own}") is not None
         return Path(program).exists() or (program.startswith("/app/") and (self.image / program[5:]).exists())
 
 

@@ -1,4 +1,4 @@
-"""Controllers of the cluster of the tests: Deployments, Jobs, claims and the scheduler."""
+"""Controllers of the cluster of the tests: Deployments, StatefulSets, Jobs, claims and the scheduler."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class Controllers:
         for item in self.store.all("ReplicaSet"):  # also those of a Deployment that is being deleted
             if "deletionTimestamp" not in item["metadata"]:
                 self._replica(item)
+        for item in self.store.all("StatefulSet"):
+            if "deletionTimestamp" not in item["metadata"]:
+                self._stateful_set(item)
         for item in self.store.all("Job"):
             if "deletionTimestamp" not in item["metadata"]:
                 self._job(item)
@@ -73,6 +76,27 @@ class Controllers:
             return str(error)
         return None
 
+    def _stateful_set(self, item: Manifest) -> None:
+        """Keep one pod with a fixed name. A failure is an event only: the status does not have it."""
+        meta = item["metadata"]
+        name = f"{meta['name']}-0"
+        if ("Pod", meta["namespace"], name) in self.store.objects:
+            return
+        try:
+            self._create_pod(item, item["spec"]["template"], name)
+        except ApiError as error:
+            key = ("Event", meta["namespace"], f"{meta['name']}.refused")
+            if self.store.objects.get(key, {}).get("involvedObject", {}).get("uid") == meta["uid"]:
+                return
+            if key in self.store.objects:
+                self.store.remove(self.store.objects[key])
+            text = f"Create Pod {name} in StatefulSet {meta['name']} failed error: {error}"
+            about = {"kind": "StatefulSet", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
+            event = {"kind": "Event", "apiVersion": "v1", "metadata": {"name": key[2], "namespace": key[1]}}
+            self.store.create(
+                {**event, "involvedObject": about, "reason": "FailedCreate", "message": text, "lastTimestamp": now()}
+            )
+
     def _job(self, item: Manifest) -> None:
         pods = self._owned("Pod", item)
         if item.get("status", {}).get("conditions"):
@@ -92,8 +116,8 @@ class Controllers:
             return
         self.store.status(item, {"conditions": [condition], "completionTime": now()})
 
-    def _create_pod(self, owner: Manifest, template: Manifest) -> None:
-        name = f"{owner['metadata']['name']}-{secrets.token_hex(3)[:5]}"
+    def _create_pod(self, owner: Manifest, template: Manifest, name: str = "") -> None:
+        name = name or f"{owner['metadata']['name']}-{secrets.token_hex(3)[:5]}"
         meta = {**template["metadata"], "name": name, "namespace": owner["metadata"]["namespace"]}
         meta["ownerReferences"] = [_owner(owner)]
         pod = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": template["spec"]}

@@ -59,6 +59,7 @@ class Kubelet:
     volumes: Path
     network: str = ""  # first three numbers of the addresses of pods
     images: dict[str, Path] = field(default_factory=dict)  # with files for /app of the root of this machine
+    machine_images: dict[str, tuple[Path, ...]] = field(default_factory=dict)  # the root of this machine with folders
     enforces_policies: bool = False  # Connections to pods pass through a proxy that policies open and close.
     pull: Pull | None = None  # returns the whole root of an image in a registry
     roots: dict[str, Path] = field(default_factory=dict)  # of pulled images
@@ -85,6 +86,29 @@ class Kubelet:
         for uid, run in list(self.pods.items()):
             if uid not in current:
                 run.stopping.set()
+        self._write_hosts(list(current.values()))
+
+    def _write_hosts(self, pods: list[Manifest]) -> None:
+        """Write the names of Services, which the DNS of a cluster has."""
+        lines = ["127.0.0.1 localhost"]
+        for service in self.store.all("Service"):
+            meta, wanted = service["metadata"], service["spec"]["selector"].items()
+            for pod in pods:
+                is_meant = pod["metadata"]["namespace"] == meta["namespace"]
+                if (
+                    is_meant
+                    and wanted <= pod["metadata"].get("labels", {}).items()
+                    and "podIP" in pod.get("status", {})
+                ):
+                    lines.append(f"{pod['status']['podIP']} {meta['name']}.{meta['namespace']}.svc {meta['name']}")
+        self.hosts.parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join([*lines, ""])
+        if not self.hosts.exists() or self.hosts.read_text() != text:
+            self.hosts.write_text(text)  # Containers see the change, because the file stays the same one.
+
+    @property
+    def hosts(self) -> Path:
+        return self.volumes.parent / "hosts"
 
     async def close(self) -> None:
         self.proxies.close()
@@ -179,13 +203,18 @@ class Kubelet:
         return float(meta.get("deletionGracePeriodSeconds", run.pod["spec"]["terminationGracePeriodSeconds"]))
 
     async def _pull(self, image: str) -> None:
-        if self.pull is not None and image not in self.images and image not in self.roots:
+        is_known = image in self.images or image in self.machine_images or image in self.roots
+        if self.pull is not None and not is_known:
             self.roots[image] = await self.pull(image)
 
     def _prepare(self, run: PodRun) -> tuple[Root, dict[str, str], list[str]]:
         container = run.container
         image, is_whole = self.images.get(container["image"]), container["image"] in self.roots
         image = self.roots[container["image"]] if is_whole else image
+        shared = self.machine_images.get(container["image"], ())
+        if shared:
+            image = self.volumes.parent / "empty"
+            image.mkdir(exist_ok=True)
         if image is None:
             text = f'failed to resolve reference "{container["image"]}": not found'
             is_first = run.state["waiting"]["reason"] == "ContainerCreating" if "waiting" in run.state else False
@@ -198,7 +227,18 @@ class Kubelet:
         if image == PLATFORM:
             env = PLATFORM_ENV | env
         workdir = container.get("workingDir", "/" if image == PLATFORM else "/app")
-        root = Root(image, self._mounts(run), workdir, is_whole=is_whole)
+        if shared:
+            env = {"PATH": ":".join([*(f"{folder}/bin" for folder in shared), "/usr/bin", "/bin"]), **env}
+        root = Root(
+            image,
+            self._mounts(run),
+            workdir,
+            is_whole=is_whole,
+            shared=shared,
+            # A database server refuses to run as root.
+            user=run.pod["spec"]["securityContext"]["runAsUser"] if shared else 0,
+            hosts=self.hosts,
+        )
         command = expand(container["command"], env)
         user = run.pod["spec"].get("securityContext", {}).get("runAsUser", 0)
         if image == PLATFORM and user:  # Programs of other images need no files of their own user.

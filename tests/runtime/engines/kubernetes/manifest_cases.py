@@ -13,7 +13,7 @@ import yaml
 
 from moorage.runtime.builds.pods import manifests as pods_manifests
 from moorage.runtime.builds.pods.builds import AGENT
-from moorage.runtime.engines.kubernetes import manifests, options, tenancy
+from moorage.runtime.engines.kubernetes import manifests, objects, options, tenancy
 from moorage.runtime.engines.kubernetes.manifests import BuildSpec, Manifest, Placement, PodFiles
 from moorage.runtime.engines.ports import Address, AppSpec, Egress, RunSpec, ServerSpec
 
@@ -48,7 +48,19 @@ def cases() -> dict[str, Manifest]:
     names = ("namespace", "quota", "limit-range", "deny-all", "allow-public", "allow-platform")
     of_organization = tenancy.organization(7, "moorage-org-7", "moorage", tenancy.NamespaceLimits(), rules)
     egress = tenancy.workload_egress(app(egress=[Egress("database-9", Address(5432, "10.1.2.3"))]), "moorage-org-7")
-    server = ServerSpec(key="d9", token="t", name="database-9", argv=[], env={}, log="databases/9", port=5432)
+    server = ServerSpec(
+        key="d9",
+        token="t",
+        name="database-9",
+        argv=["/bin/agent"],
+        env={"AGENT": "{}"},
+        log="databases/9",
+        files=FILES,
+        volume="database-9",
+        port=5432,
+        agent_port=9443,
+    )
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "volume-9", "uid": "0-1-2-3"}}
     ingress = tenancy.workload_ingress(server, "moorage-org-7")
     assert egress is not None
     assert ingress is not None
@@ -64,6 +76,8 @@ def cases() -> dict[str, Manifest]:
         "app-without-variables": manifests.deployment(app(env={}, hidden=[]), PLACE),
         "run": manifests.job(run(), PLACE),
         "run-without-timeout": manifests.job(run(timeout_s=0), full),
+        "server": manifests.stateful_set(server, full),
+        "server-service": objects.owned(manifests.service(server, full), claim),
         "command": manifests.command_pod(app(), PLACE, "r17-command-1", ["/bin/sh", "-c", "echo $HOME"], 60),
         "build": pods_manifests.job(build(), PLACE),
         "build-privileged": pods_manifests.job(build(security="privileged"), of_dockerfiles),

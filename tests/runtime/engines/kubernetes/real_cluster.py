@@ -178,12 +178,12 @@ class RealCluster:
 
     def clear(self, *kinds: str) -> None:
         """Delete all that the engine made, and wait until nothing of it runs; also for the end of further kinds."""
-        for kind in ("Deployment", "Job", "Pod", "PersistentVolumeClaim", "Namespace"):
+        for kind in ("Deployment", "StatefulSet", "Job", "Pod", "PersistentVolumeClaim", "Namespace"):
             for item in self.objects(kind):
                 meta = item["metadata"]
                 options = {"gracePeriodSeconds": 0} if kind == "Pod" else {"propagationPolicy": "Background"}
                 self.delete(kind, meta.get("namespace", ""), meta["name"], **options)
-        awaited = ("Deployment", "Job", "Pod", "PersistentVolumeClaim", *kinds)
+        awaited = ("Deployment", "StatefulSet", "Job", "Pod", "PersistentVolumeClaim", *kinds)
         self._until(lambda: not any(self.objects(kind) for kind in awaited))
 
     def _until(self, is_so: Callable[[], bool]) -> None:

@@ -13,7 +13,7 @@ from moorage.runtime.engines.kubernetes.objects import MANAGED
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.ports import AppSpec
 
-READ_KINDS = ("Namespace", "Deployment", "Job", "Pod", "Secret", "PersistentVolumeClaim")
+READ_KINDS = ("Namespace", "Deployment", "StatefulSet", "Job", "Pod", "Secret", "PersistentVolumeClaim")
 PROBE_PORT = 8080
 START_TIMEOUT_S = 180.0  # with the pull of the image
 ENFORCED_WITHIN_S = 15.0  # Some networks apply a policy only a moment after a pod has started.

@@ -50,9 +50,12 @@ KINDS = {
     "Pod": Kind("api/v1", "pods"),
     "Secret": Kind("api/v1", "secrets"),
     "PersistentVolumeClaim": Kind("api/v1", "persistentvolumeclaims"),
+    "Service": Kind("api/v1", "services"),
+    "Event": Kind("api/v1", "events"),
     "ResourceQuota": Kind("api/v1", "resourcequotas"),
     "LimitRange": Kind("api/v1", "limitranges"),
     "Deployment": Kind("apis/apps/v1", "deployments"),
+    "StatefulSet": Kind("apis/apps/v1", "statefulsets"),
     "Job": Kind("apis/batch/v1", "jobs"),
     "NetworkPolicy": Kind("apis/networking.k8s.io/v1", "networkpolicies"),
 }
@@ -158,9 +161,12 @@ class Cluster:
             if error.code != 404:
                 raise
 
-    async def list_all(self, kind: str, selector: str = "", namespace: str = "") -> tuple[list[Manifest], str]:
-        """Return all objects that match, and the resource version to watch from."""
-        query = {"labelSelector": selector, "limit": str(PAGE)} if selector else {"limit": str(PAGE)}
+    async def list_all(
+        self, kind: str, selector: str = "", namespace: str = "", fields: str = ""
+    ) -> tuple[list[Manifest], str]:
+        """Return all objects whose labels and fields match, and the resource version to watch from."""
+        query = {"limit": str(PAGE)}
+        query |= ({"labelSelector": selector} if selector else {}) | ({"fieldSelector": fields} if fields else {})
         found: list[Manifest] = []
         while True:
             page = await self._send("GET", path_of(kind, namespace), query=query)

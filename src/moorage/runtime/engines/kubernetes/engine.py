@@ -9,6 +9,7 @@ from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.metrics import KubernetesMetrics
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.kubernetes.replicas import KubernetesReplicas
+from moorage.runtime.engines.kubernetes.servers.agents import KubernetesAgents
 from moorage.runtime.engines.kubernetes.volumes import KubernetesVolumes
 from moorage.runtime.engines.ports import Engine, Logs
 
@@ -21,10 +22,12 @@ def make_engine(cluster: Cluster, options: Options, logs: Logs, open_log: OpenLo
         pod = replicas.pod_with_claim(claim["metadata"]["namespace"], claim["metadata"]["name"])
         return (await replicas.summaries.of(pod)).disk_bytes if pod else 0
 
+    volumes = KubernetesVolumes(cluster, replicas.objects, options, used_bytes)
     return Engine(
         workloads=replicas,
         logs=logs,
         metrics=KubernetesMetrics(replicas.summaries, replicas.pod_of),
-        volumes=KubernetesVolumes(cluster, replicas.objects, options, used_bytes),
+        volumes=volumes,
         commands=KubernetesCommands(cluster, replicas.objects),
+        agents=KubernetesAgents(cluster, options, volumes) if options.agent_image else None,
     )

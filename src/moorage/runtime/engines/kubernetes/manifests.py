@@ -20,6 +20,7 @@ CPU_REQUEST_SHARE = 10  # A workload requests a tenth of its CPU limit, because 
 MIN_CPU_REQUEST_M = 10
 NODE_DRAIN_S = 5  # A pod still serves for this long after its deletion began, until gateways use another one.
 STOP_GRACE_S = 30  # from SIGTERM to SIGKILL where Kubernetes stops a pod by itself
+SERVER_STOP_GRACE_S = 60  # the same for a database server, which writes its memory to disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ def pod_files(spec: ReplicaSpec) -> PodFiles:
 def kind_of(spec: ReplicaSpec) -> str:
     if isinstance(spec, BuildSpec):
         return "build"
+    if isinstance(spec, ServerSpec):
+        return "server"
     return "run" if isinstance(spec, RunSpec) else "app"
 
 
@@ -128,6 +131,52 @@ def deployment(spec: ReplicaSpec, place: Placement) -> Manifest:
                 "metadata": {"labels": labels, "annotations": annotations_of(spec)},
                 "spec": pod_spec(spec, place),
             },
+        },
+    }
+
+
+def stateful_set(spec: ServerSpec, place: Placement) -> Manifest:
+    """Return the StatefulSet of a database server.
+
+    Kubernetes never runs two of its pods at once, also if a node does not answer. Its claim and its Service are not
+    part of it: both outlive a stop.
+    """
+    labels = labels_of(spec)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _metadata(spec, place, labels),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            "serviceName": spec.name or spec.key,
+            "selector": {"matchLabels": {names.KEY: spec.key}},
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations_of(spec)},
+                "spec": pod_spec(spec, place),
+            },
+        },
+    }
+
+
+def service(spec: ServerSpec, place: Placement) -> Manifest:
+    """Return the headless Service of a database server: its DNS name leads to the current pod.
+
+    Pods have no probes, and clients repeat a connection that is refused, so the name also leads to a pod that starts.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": names.check_label(spec.name),
+            "namespace": place.namespace,
+            "labels": {names.MANAGED_BY: names.MANAGER, names.NAME: spec.name},
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.NAME: spec.name},
+            "ports": [{"name": "app", "protocol": "TCP", "port": port_of(spec)}],
         },
     }
 
@@ -203,12 +252,13 @@ def pod_spec(spec: ReplicaSpec, place: Placement) -> Manifest:
     The pod has no probes: the platform probes a release before it gets traffic, and decides what a failure means.
     """
     user = _user_of(spec)
-    is_run = isinstance(spec, RunSpec)
+    is_run, is_server = isinstance(spec, RunSpec), isinstance(spec, ServerSpec)
+    grace_s = STOP_GRACE_S if is_run else SERVER_STOP_GRACE_S if is_server else STOP_GRACE_S + place.drain_s
     found: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never" if is_run else "Always",
-        "terminationGracePeriodSeconds": STOP_GRACE_S + (0 if is_run else place.drain_s),
+        "terminationGracePeriodSeconds": grace_s,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": user,
@@ -242,7 +292,9 @@ def _container(spec: ReplicaSpec, place: Placement) -> Manifest:
     }
     if port:
         found["ports"] = [{"name": "app", "containerPort": port}]
-        if place.drain_s:
+        if isinstance(spec, ServerSpec):
+            found["ports"] += [{"name": "agent", "containerPort": spec.agent_port}] if spec.agent_port else []
+        elif place.drain_s:
             found["lifecycle"] = {"preStop": {"sleep": {"seconds": place.drain_s}}}
     if workdir := pod_files(spec).workdir:
         found["workingDir"] = workdir

@@ -9,7 +9,7 @@ from moorage.runtime.engines.kubernetes import manifests, names, tenancy
 from moorage.runtime.engines.kubernetes.client import Cluster
 from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
 from moorage.runtime.engines.kubernetes.options import Options
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, RunSpec
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, RunSpec, ServerSpec
 
 MANAGED = f"{names.MANAGED_BY}={names.MANAGER}"
 
@@ -67,15 +67,18 @@ class Objects:
         return items
 
     async def apply(self, spec: ReplicaSpec) -> Manifest:
-        """Apply the objects of a workload; return its Deployment or Job, which owns the others."""
+        """Apply the objects of a workload; return its Deployment, StatefulSet or Job, which owns the others."""
         place = await self.place(spec)
         secret = manifests.secret(spec, place)
         await self._cluster.apply(secret)
-        make = manifests.job(spec, place) if isinstance(spec, RunSpec) else manifests.deployment(spec, place)
-        owner = await self._cluster.apply(make)
+        owner = await self._cluster.apply(owner_of(spec, place))
         policies = (tenancy.workload_egress(spec, place.namespace), tenancy.workload_ingress(spec, place.namespace))
         for item in (secret, *(policy for policy in policies if policy is not None)):
             await self._cluster.apply(owned(item, owner))
+        if isinstance(spec, ServerSpec) and spec.name and spec.volume:
+            # The name stays as long as the files: addresses that clients resolved survive a restart with other limits.
+            (claim, *_) = await self.find_claims(spec.volume, place.namespace)
+            await self._cluster.apply(owned(manifests.service(spec, place), claim))
         return owner
 
     async def delete(self, owner: Manifest) -> None:
@@ -105,6 +108,13 @@ class Objects:
         for item in items:
             if not item["metadata"].get("ownerReferences"):
                 await self._cluster.delete("Secret", item["metadata"]["name"], item["metadata"]["namespace"])
+
+
+def owner_of(spec: ReplicaSpec, place: Placement) -> Manifest:
+    """Return the Deployment, StatefulSet or Job of a workload."""
+    if isinstance(spec, RunSpec):
+        return manifests.job(spec, place)
+    return manifests.stateful_set(spec, place) if isinstance(spec, ServerSpec) else manifests.deployment(spec, place)
 
 
 def owned(item: Manifest, owner: Manifest) -> Manifest:

@@ -23,10 +23,13 @@ class Trouble(NamedTuple):
     is_final: bool
 
 
-def find_trouble(owner: Manifest, pod: Manifest | None) -> Trouble | None:
-    """Return what keeps a workload from running; None if nothing is known to."""
+def find_trouble(owner: Manifest, pod: Manifest | None, refusal: str = "") -> Trouble | None:
+    """Return what keeps a workload from running; None if nothing is known to.
+
+    `refusal` is the event about a pod that could not be created: the status of a StatefulSet does not have it.
+    """
     if pod is None:
-        return _creation_trouble(owner)
+        return _refused(refusal) if refusal else _creation_trouble(owner)
     for condition in pod.get("status", {}).get("conditions", []):
         if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
             return _scheduling_trouble(condition.get("message", ""))
@@ -47,11 +50,14 @@ def find_trouble(owner: Manifest, pod: Manifest | None) -> Trouble | None:
 def _creation_trouble(owner: Manifest) -> Trouble | None:
     for condition in owner.get("status", {}).get("conditions", []):
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            message = condition.get("message", "")
-            if "exceeded quota" in message:
-                return Trouble(f"the quota of the organization in the cluster is used up ({message})", is_final=False)
-            return Trouble(f"the cluster does not permit its pod ({message})", is_final=False)
+            return _refused(condition.get("message", ""))
     return None
+
+
+def _refused(message: str) -> Trouble:
+    if "exceeded quota" in message:
+        return Trouble(f"the quota of the organization in the cluster is used up ({message})", is_final=False)
+    return Trouble(f"the cluster does not permit its pod ({message})", is_final=False)
 
 
 def _scheduling_trouble(message: str) -> Trouble:
@@ -89,13 +95,15 @@ def newest(pods: list[Manifest]) -> Manifest | None:
     return max(pods, key=rank, default=None)
 
 
-def observe(owner: Manifest, pod: Manifest | None, *, is_listening: bool, is_log_complete: bool) -> ReplicaState:
+def observe(
+    owner: Manifest, pod: Manifest | None, *, is_listening: bool, is_log_complete: bool, refusal: str = ""
+) -> ReplicaState:
     """Return the state of a workload. A run has ended when its log is complete."""
     meta = owner["metadata"]
     port = int(meta["annotations"].get(names.PORT, "0"))
     ended = ended_of(pod) if pod is not None else {}
     phase = _phase(pod, is_run=port == 0, is_log_complete=is_log_complete)
-    trouble = find_trouble(owner, pod) if phase in ("starting", "waiting") else None
+    trouble = find_trouble(owner, pod, refusal) if phase in ("starting", "waiting") else None
     reason = reason_of(owner, pod, ended) if ended or (pod and has_ended(pod)) else None
     return ReplicaState(
         key=meta["labels"][names.KEY],

@@ -9,18 +9,23 @@ from dataclasses import dataclass, field
 from moorage.runtime.engines.kubernetes.manifests import NODE_DRAIN_S
 from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkRules
 
+PATIENCE_S = 60.0
+SERVER_PATIENCE_S = 20.0  # A database server waits in the cluster for what it lacks, while its start has the reason.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     prefix: str = "moorage"  # of the namespaces of organizations
     namespace: str = "moorage"  # of the platform's own pods, which may connect to workloads
-    kind: str = ""  # of the workloads of this engine, `app` or `run`; "" for both
+    kind: str = ""  # of the workloads of this engine, `app`, `server` or `run`; "" for all
+    agent_image: str = ""  # with the agent and the software of database servers; "" to run none
+    agent_architecture: str = ""  # of that image, such as "arm64"; "" for any
     pod_security: str = "restricted"  # Pod Security Standard of the namespaces
     storage_class: str = ""  # "" for the default of the cluster
     pull_secret: str = ""  # Secret with credentials of the registry, in each namespace
     registry_config: str = field(default="", repr=False)  # content of that Secret; "" if the operator makes it
     drain_s: int = NODE_DRAIN_S
-    patience_s: float = 60.0  # A new workload that cannot run for this long has failed to start.
+    patience_s: float = PATIENCE_S  # A new workload that cannot run for this long has failed to start.
     start_timeout_s: float = 600.0  # for all of a start, such as a long pull of an image
     limits: NamespaceLimits = field(default_factory=NamespaceLimits)
     rules: NetworkRules = field(default_factory=NetworkRules)

@@ -18,13 +18,16 @@ from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.metrics import Summaries
 from moorage.runtime.engines.kubernetes.objects import Objects
 from moorage.runtime.engines.kubernetes.options import Options
+from moorage.runtime.engines.kubernetes.servers.refusals import Refusals
 from moorage.runtime.engines.kubernetes.watching import Watch
-from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState, ServerSpec
 
 MARK_S = 10.0  # for the garbage collector to begin with the pods of a deleted workload
 STOP_MARGIN_S = 60.0  # beyond the grace period, for the kubelet to report the end
 LOG_END_S = 10.0  # for the rest of a log after its pod ended
 STOPPED = "ended: it was stopped"
+# Kinds of objects that own the pods of an engine's workloads.
+OWNERS = {"app": ("Deployment", "Job"), "run": ("Deployment", "Job"), "server": ("StatefulSet",)}
 
 
 class KubernetesReplicas:
@@ -40,8 +43,9 @@ class KubernetesReplicas:
         self._probe = ListeningProbe(self._pod_changed)
         selector = self.objects.selector
         self._pods = Watch(cluster, "Pod", f"{selector},{names.KIND}!=command", self._on_pod)
-        self._deployments = Watch(cluster, "Deployment", selector, self._on_owner)
-        self._jobs = Watch(cluster, "Job", selector, self._on_owner)
+        kinds = OWNERS[options.kind] if options.kind in OWNERS else (*OWNERS["app"], *OWNERS["server"])
+        self._owners = {kind: Watch(cluster, kind, selector, self._on_owner) for kind in kinds}
+        self._refusals = Refusals(cluster)
         self._hidden: dict[str, list[str]] = {}  # of the workloads that this process started or adopted, by key
         self._last: dict[str, ReplicaState] = {}
         self._changed: dict[str, asyncio.Event] = {}
@@ -58,6 +62,9 @@ class KubernetesReplicas:
 
     async def look(self, key: str) -> ReplicaState | None:
         state, pod = self._state(key), self.pod_of(key)
+        if state is not None and pod is None:
+            await self._ask_why(key)
+            return self._state(key)
         if state is None or pod is None:
             return state
         figures = await self.summaries.of(pod)
@@ -85,10 +92,11 @@ class KubernetesReplicas:
             pod,
             is_listening=pod is not None and self._probe.is_listening(pod),
             is_log_complete=pod is not None and self._follower.is_complete(pod),
+            refusal=self._refusals.of(owner),
         )
 
     def _owner_of(self, key: str) -> Manifest | None:
-        for watch in (self._deployments, self._jobs):
+        for watch in self._owners.values():
             for (_, name), item in watch.objects.items():
                 if name == key:
                     return item
@@ -114,12 +122,14 @@ class KubernetesReplicas:
         await self._wait_for_name(spec)
         owner = await self.objects.apply(spec)
         self._take_over(spec.key, spec.hidden)
-        (self._jobs if owner["kind"] == "Job" else self._deployments).put_if_newer(owner)
+        self._owners[owner["kind"]].put_if_newer(owner)
         try:
             async with asyncio.timeout(self._options.start_timeout_s):
                 return await self._until_running(spec.key)
         except BaseException as error:
-            await asyncio.shield(self._end(spec.key, 1.0))
+            # Kubernetes starts a server by itself when the cause is gone.
+            if not (isinstance(spec, ServerSpec) and isinstance(error, CannotStart)):
+                await asyncio.shield(self._end(spec.key, 1.0))
             if isinstance(error, TimeoutError):
                 raise CannotStart("it cannot be started: its pod did not start in time") from None
             raise
@@ -147,7 +157,9 @@ class KubernetesReplicas:
             owner, pod = self._owner_of(key), observing.newest(self._pods_of(key))
             if owner is None:
                 raise CannotStart("it cannot be started: it was deleted from the cluster")
-            trouble = observing.find_trouble(owner, pod)
+            if pod is None:
+                await self._ask_why(key)
+            trouble = observing.find_trouble(owner, pod, self._refusals.of(owner))
             state = self._state(key)
             assert state is not None
             if trouble is None and state.phase != "starting":
@@ -159,18 +171,28 @@ class KubernetesReplicas:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(1.0, self._options.patience_s))
 
+    async def _ask_why(self, key: str) -> None:
+        """Find out why a workload has no pod, where only an event has the reason."""
+        owner = self._owner_of(key)
+        if owner is not None and owner["kind"] == "StatefulSet":
+            await self._refusals.look(owner)
+
     # Stopping.
 
     async def stop(self, key: str, grace_s: float) -> None:
         async with self._lock(key):
             if key not in self._hidden:
                 return
-            owner, state = self._owner_of(key), self._state(key)
-            if owner is not None and owner["kind"] == "Job" and state is not None and state.phase != "stopped":
-                await self._end(key, grace_s)
-                self._note(owner, STOPPED)
-            else:
-                await self._end(key, grace_s)
+            try:
+                await self._stop(key, grace_s)
+            except ClusterError as error:
+                raise CannotStart(f"it cannot be stopped: {error}") from error
+
+    async def _stop(self, key: str, grace_s: float) -> None:
+        owner, state = self._owner_of(key), self._state(key)
+        await self._end(key, grace_s)
+        if owner is not None and owner["kind"] == "Job" and state is not None and state.phase != "stopped":
+            self._note(owner, STOPPED)
 
     async def _end(self, key: str, grace_s: float) -> None:
         """Delete a workload, wait for its end and for the rest of its log, and forget it."""
@@ -218,7 +240,7 @@ class KubernetesReplicas:
 
     async def adopt(self, tokens: Mapping[str, str]) -> None:
         await self._ensure_watching()
-        for owner in [*self._deployments.objects.values(), *self._jobs.objects.values()]:
+        for owner in [owner for watch in self._owners.values() for owner in watch.objects.values()]:
             key = owner["metadata"]["labels"][names.KEY]
             if "deletionTimestamp" in owner["metadata"] or key in self._hidden:
                 continue
@@ -250,7 +272,7 @@ class KubernetesReplicas:
         async with self._watch_lock:
             if self._is_watching:
                 return
-            watches = (self._deployments, self._jobs, self._pods)
+            watches = (*self._owners.values(), self._pods)
             for watch in watches:
                 await watch.load()
             self._tasks |= {asyncio.create_task(watch.run()) for watch in watches}

@@ -29,6 +29,7 @@ class NamespaceLimits:
     memory_gb: int = 128
     volumes: int = 50
     storage_gb: int = 1000
+    databases: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ def _quota(namespace: str, limits: NamespaceLimits) -> Manifest:
         "limits.memory": f"{limits.memory_gb}Gi",
         "persistentvolumeclaims": str(limits.volumes),
         "requests.storage": f"{limits.storage_gb}Gi",
-        "services": "0",
+        # Headless Services of databases. A Service that opens a port to the outside is none of them.
+        "services": str(limits.databases),
+        "services.nodeports": "0",
+        "services.loadbalancers": "0",
     }
     return {**_head("v1", "ResourceQuota", "organization", namespace), "spec": {"hard": hard}}
 
@@ -119,7 +123,10 @@ def allow_public(namespace: str, rules: NetworkRules) -> Manifest:
         "ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")],
     }
     egress = [{"to": [target]} for target in targets]
-    return _policy("allow-public", namespace, {"podSelector": {}, "policyTypes": ["Egress"], "egress": [*egress, dns]})
+    # A database server connects to nothing, as on one machine.
+    selector = {"matchExpressions": [{"key": names.KIND, "operator": "NotIn", "values": ["server"]}]}
+    spec = {"podSelector": selector, "policyTypes": ["Egress"], "egress": [*egress, dns]}
+    return _policy("allow-public", namespace, spec)
 
 
 def allow_platform(namespace: str, platform_namespace: str) -> Manifest:

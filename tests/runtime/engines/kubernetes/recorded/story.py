@@ -12,9 +12,10 @@ from typing import Any
 from moorage.runtime.engines.kubernetes import manifests, names, observing, tenancy
 from moorage.runtime.engines.kubernetes.client import STDOUT, Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement, PodFiles
-from moorage.runtime.engines.kubernetes.objects import owned
+from moorage.runtime.engines.kubernetes.objects import owned, owner_of
+from moorage.runtime.engines.kubernetes.servers.refusals import Refusals
 from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkRules
-from moorage.runtime.engines.ports import AppSpec, RunSpec
+from moorage.runtime.engines.ports import AppSpec, RunSpec, ServerSpec
 
 WAIT_S = 120.0
 NAMESPACE = "story-org-7"
@@ -48,17 +49,21 @@ class Story:
         usual = {"key": key, "token": f"token-{key}", "argv": [*self.argv, word], "env": {}}
         return RunSpec(**{**usual, "log": "cronjobs/3", "files": self.files, "memory_mb": 64, **changed})
 
+    def server(self, key: str, **changed: Any) -> ServerSpec:
+        usual = {"key": key, "token": f"token-{key}", "name": "database-5", "argv": [*self.argv, "serve"], "env": {}}
+        fixed = {"log": "databases/5", "files": self.files, "memory_mb": 64, "port": 5432, "agent_port": 9443}
+        return ServerSpec(**{**usual, **fixed, **changed})
+
     async def refused(self, manifest: Manifest, *, is_created: bool = False) -> None:
         try:
             await (self.client.create(manifest) if is_created else self.client.apply(manifest))
         except ClusterError as error:
             self.note("the sentence", str(error))
 
-    async def start(self, spec: AppSpec | RunSpec, place: Placement = PLACE) -> Manifest:
+    async def start(self, spec: AppSpec | RunSpec | ServerSpec, place: Placement = PLACE) -> Manifest:
         secret = manifests.secret(spec, place)
         await self.client.apply(secret)
-        make = manifests.job(spec, place) if isinstance(spec, RunSpec) else manifests.deployment(spec, place)
-        owner = await self.client.apply(make)
+        owner = await self.client.apply(owner_of(spec, place))
         await self.client.apply(owned(secret, owner))
         return owner
 
@@ -93,6 +98,7 @@ async def tell(client: Cluster, looking: Cluster, note: Note, image: str, workdi
     await _organization(story)
     await _app(story)
     await _runs(story)
+    await _servers(story)
     await _troubles(story)
     await _watches(story)
 
@@ -145,6 +151,27 @@ async def _runs(story: Story) -> None:
         await story.pod(key, lambda found: observing.has_ended(found) and "terminated" in _state(found))
         await story.client.list_all("Pod", f"{names.KEY}={key}", NAMESPACE)
         await story.end("Job", key)
+
+
+async def _servers(story: Story) -> None:
+    """A database server, its name, and one that the quota refuses: only an event has the reason."""
+    claim = await story.client.apply(manifests.claim("database-5", "volume-5", NAMESPACE, 64, "missing"))
+    await story.start(story.server("s7"))
+    service = owned(manifests.service(story.server("s7"), PLACE), claim)
+    for _ in range(2):
+        await story.client.apply(service)
+    await story.pod("s7", lambda found: "running" in _state(found))
+    await story.client.list_all("Pod", f"{names.KEY}=s7", NAMESPACE)
+    await story.client.list_all("StatefulSet", f"{names.KEY}=s7", NAMESPACE)
+    await story.end("StatefulSet", "s7")
+    owner, refusals = await story.start(story.server("s8", cpu=5.0)), Refusals(story.looking)
+    async with asyncio.timeout(WAIT_S):
+        while not refusals.of(owner):
+            await refusals.look(owner)
+            await asyncio.sleep(0.1)
+    story.note("the event", refusals.of(owner))
+    await story.end("StatefulSet", "s8")
+    await story.client.delete("PersistentVolumeClaim", "volume-5", NAMESPACE)
 
 
 async def _troubles(story: Story) -> None:

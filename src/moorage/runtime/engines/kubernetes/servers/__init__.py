@@ -1,0 +1,1 @@
+"""Database servers as StatefulSets, each with an agent that serves the platform."""
