@@ -109,6 +109,7 @@ class ServerOptions:
     cpu: float
     disk_mb: int = 0  # disk size of the tier, the limit for temporary files of one session; 0 for no limit
     is_open: bool = True  # listens on TCP; False for a scratch server, which has its Unix socket only
+    host: str = ""  # address at which it listens for other pods; "" for connections of this machine only
     has_tls: bool = False
     archives: bool = False  # copies finished WAL segments to `archive`
     is_replicated: bool = False  # is one of a primary and its replica

@@ -59,7 +59,7 @@ def _network(options: ServerOptions, inside: str) -> Settings:
     usable = usable_connections(options.memory_mb)
     values: Settings = {
         "port": options.port,
-        **({"bind_address": address(inside)} if options.is_open else {"skip_networking": 1}),
+        **({"bind_address": options.host or address(inside)} if options.is_open else {"skip_networking": 1}),
         "skip_name_resolve": 1,
         "max_connections": usable + RESERVED,
         "max_user_connections": usable,

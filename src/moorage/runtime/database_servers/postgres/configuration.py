@@ -50,7 +50,7 @@ def settings(software: Software, options: ServerOptions, inside: str) -> Setting
 def _network(options: ServerOptions, inside: str) -> Settings:
     listened: Settings = {
         "port": options.port,
-        "listen_addresses": address(inside) if options.is_open else "",
+        "listen_addresses": (options.host or address(inside)) if options.is_open else "",
         "unix_socket_directories": run_folder(inside),
         "unix_socket_permissions": "0700",
         "max_connections": usable_connections(options.memory_mb) + RESERVED,
@@ -220,11 +220,11 @@ def _quoted(value: str | int) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def rules(*, has_tls: bool) -> str:
+def rules(*, has_tls: bool, is_in_pod: bool = False) -> str:
     """Return pg_hba.conf; the first matching line decides.
 
     Connections from other machines come through the proxy, which requires TLS and connects from loopback. On a direct
-    connection the server itself requires TLS.
+    connection the server itself requires TLS. In a pod, network policies decide which other pods connect.
     """
     lines = [
         f"local all {REPLICATOR} reject",
@@ -235,7 +235,7 @@ def rules(*, has_tls: bool) -> str:
         f"host all {REPLICATOR} all reject",
         "host all all 127.0.0.0/8 scram-sha-256",
         *(["hostssl all all all scram-sha-256"] if has_tls else []),
-        "host all all all reject",
+        f"host all all all {'scram-sha-256' if is_in_pod else 'reject'}",
     ]
     return "\n".join([*lines, ""])
 

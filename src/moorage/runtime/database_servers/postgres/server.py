@@ -123,7 +123,9 @@ class PostgreSQL(PostgreSQLDumps):
         conf = folder / CONF
         settings = postgres_conf.settings(software, options, inside)
         copying.put(conf, postgres_conf.MAIN_FILE, postgres_conf.render(settings))
-        copying.put(conf, postgres_conf.RULES_FILE, postgres_conf.rules(has_tls=options.has_tls))
+        copying.put(
+            conf, postgres_conf.RULES_FILE, postgres_conf.rules(has_tls=options.has_tls, is_in_pod=bool(options.host))
+        )
         copying.put(conf, postgres_conf.NAMES_FILE, "")
         copying.ensure_file(conf, postgres_conf.REPLICATION_FILE)
         if options.primary is not None:

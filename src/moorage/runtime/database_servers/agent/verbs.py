@@ -1,0 +1,214 @@
+"""Calls that an agent serves. Their types are the protocol: arguments and results are JSON of them.
+
+The platform names a server by its folder and port, and sends the password of ADMIN with each call.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from moorage.core.kit import folders
+from moorage.runtime.database_servers import server_folders
+from moorage.runtime.database_servers.agent.model import AgentConfig
+from moorage.runtime.database_servers.agent.process import Processes
+from moorage.runtime.database_servers.kinds import kind_of
+from moorage.runtime.database_servers.ports import (
+    Access,
+    Counters,
+    Credentials,
+    Extension,
+    ServerFailed,
+    ServerOptions,
+    Software,
+    StatisticsSession,
+)
+from moorage.runtime.database_servers.queries.model import Result, TableDetail, TableSummary, Watchdog
+from moorage.runtime.database_servers.queries.runners import runner_of
+from moorage.runtime.database_servers.server_folders import WORK, Restored
+
+SCRATCH_TIMEOUT_S = 600.0
+
+
+class Verbs:
+    """Each public method is a call. They run in threads, several at a time."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        processes: Processes,
+        root: Path,
+        find_software: Callable[[], Software],
+        on_end: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._processes = processes
+        self._root = root
+        self._find_software = find_software
+        self._on_end = on_end
+        self._kind, self._runner = kind_of(config.type), runner_of(config.type)
+        self._making = threading.Lock()
+        self._sessions: dict[Access, StatisticsSession] = {}
+        self._sessions_lock = threading.Lock()
+        self._watchdogs: dict[str, Watchdog] = {}
+
+    # Folders.
+
+    def has_folder(self, folder: str) -> bool:
+        """Tell whether a folder has all files of a server; starts the server if it is the configured one."""
+        is_complete = server_folders.is_complete(self._kind, self._path(folder), self._config.database_id)
+        if is_complete and folder == self._config.folder:
+            self._processes.start(folder, self._config.options, self._on_end)
+        return is_complete
+
+    def make_folder(self, folder: str) -> None:
+        """Create a folder from the template, and start the server if it is the configured one. Safe to repeat."""
+        with self._making:
+            if folder == self._config.folder and self.has_folder(folder):
+                return
+            server_folders.make(self._kind, self._find_software(), self._path(folder), self._config.database_id)
+            self.has_folder(folder)
+
+    def remove_folder(self, folder: str) -> None:
+        self._processes.stop_scratch(folder, 0.0)
+        path = self._path(folder)
+        for each in (path, path.with_name(f".{folder}.new")):
+            folders.remove(each)
+
+    def find_restored(self, job_id: int) -> Restored | None:
+        return server_folders.find_restored(self._root, job_id)
+
+    def finish_restored(self, building: str, job_id: int, replaces: str) -> Restored:
+        self._path(building)
+        return server_folders.finish_restored(self._root, building, job_id, replaces)
+
+    def mark_superseded(self, folder: str, now: int) -> None:
+        server_folders.mark_superseded(self._path(folder), now)
+
+    def sweep(self, used: list[str], superseded: int, abandoned: int) -> None:
+        server_folders.sweep(self._root, used, superseded, abandoned)
+
+    def used_bytes(self, folder: str) -> int:
+        return folders.used_bytes(self._path(folder))
+
+    def free_bytes(self) -> int:
+        """Return the free space of the volume."""
+        figures = os.statvfs(self._root)
+        return figures.f_bavail * figures.f_frsize
+
+    # Scratch servers.
+
+    def start_scratch(self, folder: str, options: ServerOptions, password: str) -> None:
+        self._path(folder)
+        self._processes.start_scratch(folder, options, password, SCRATCH_TIMEOUT_S)
+
+    def stop_scratch(self, folder: str, grace_s: float) -> None:
+        self._processes.stop_scratch(folder, grace_s)
+
+    # Administration: see ServerKind.
+
+    def ping(self, access: Access) -> bool:
+        return self._kind.ping(self._at(access))
+
+    def set_admin_password(self, access: Access) -> None:
+        self._kind.set_admin_password(self._find_software(), self._at(access))
+
+    def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
+        self._kind.provision(self._at(access), credentials, replica_password)
+
+    def set_password(self, access: Access, credentials: Credentials) -> None:
+        self._kind.set_password(self._at(access), credentials)
+
+    def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
+        self._kind.set_read_only(self._at(access), credentials, on)
+
+    def end_sessions(self, access: Access) -> None:
+        self._kind.end_sessions(self._at(access))
+
+    def version(self, access: Access) -> str:
+        return self._kind.version(self._at(access))
+
+    def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
+        return self._kind.extensions(self._at(access), credentials)
+
+    def count_rows(self, access: Access, credentials: Credentials) -> dict[str, int]:
+        return self._kind.count_rows(self._at(access), credentials)
+
+    def counters(self, access: Access) -> Counters:
+        """Read the counters with a connection that is kept: MySQL counts by session."""
+        local = self._at(access)
+        with self._sessions_lock:
+            session = self._sessions.pop(local, None) or self._kind.session(local)
+            try:
+                counters = session.counters()
+            except ServerFailed:
+                session.close()
+                raise
+            self._sessions[local] = session
+            return counters
+
+    # Dumps.
+
+    def dump(self, access: Access, credentials: Credentials, name: str) -> None:
+        """Write a dump to a file of this name, which is downloaded and removed afterwards."""
+        target = self.file(name)
+        target.unlink(missing_ok=True)
+        self._kind.dump(self._find_software(), self._at(access), credentials, target)
+
+    def load(self, access: Access, credentials: Credentials, name: str) -> None:
+        """Load an uploaded dump."""
+        self._kind.load(self._find_software(), self._at(access), credentials, self.file(name))
+
+    def remove_file(self, name: str) -> None:
+        self.file(name).unlink(missing_ok=True)
+
+    # Statements of users: see QueryRunner. The platform ends one by the number that it gave it.
+
+    def run_statement(self, access: Access, credentials: Credentials, sql: str, may_write: bool, call: str) -> Result:
+        watchdog = self._watch(call)
+        try:
+            return self._runner.run(self._at(access), credentials, sql, may_write=may_write, watchdog=watchdog)
+        finally:
+            self._watchdogs.pop(call, None)
+
+    def tables(self, access: Access, credentials: Credentials, call: str) -> list[TableSummary]:
+        try:
+            return self._runner.tables(self._at(access), credentials, self._watch(call))
+        finally:
+            self._watchdogs.pop(call, None)
+
+    def find_table(
+        self, access: Access, credentials: Credentials, schema: str, name: str, call: str
+    ) -> TableDetail | None:
+        try:
+            return self._runner.find_table(self._at(access), credentials, schema, name, self._watch(call))
+        finally:
+            self._watchdogs.pop(call, None)
+
+    def cancel(self, call: str) -> None:
+        if (watchdog := self._watchdogs.get(call)) is not None:
+            watchdog.fire()
+
+    # Private: no calls.
+
+    def _watch(self, call: str) -> Watchdog:
+        return self._watchdogs.setdefault(call, Watchdog())
+
+    def _path(self, folder: str) -> Path:
+        return self._root / _checked(folder)
+
+    def file(self, name: str) -> Path:
+        work = self._root / WORK
+        work.mkdir(mode=0o700, exist_ok=True)
+        return work / _checked(name)
+
+    def _at(self, access: Access) -> Access:
+        return Access(str(self._path(access.folder)), access.port, access.password)
+
+
+def _checked(name: str) -> str:
+    if not name or "/" in name or name in (".", ".."):
+        raise ServerFailed(f"{name!r} is no name of a folder")
+    return name
