@@ -101,7 +101,7 @@ def _on_cluster(
     app_releases: Unpacked,
     cronjob_releases: Unpacked,
 ) -> Engines:
-    """Return the engines with apps and runs as pods."""
+    """Return the engines with apps, databases and runs as pods."""
     # Only this setting needs these modules and their libraries.
     from moorage.runtime.builds.cluster_programs import ClusterPrograms
 
@@ -111,6 +111,7 @@ def _on_cluster(
     return replace(
         engines,
         apps=_cluster_engine(settings, client, "app"),
+        databases=_cluster_engine(settings, client, "server") if settings.database_image else engines.databases,
         cronjobs=_cluster_engine(settings, client, "run", kept_bytes=LOG_BYTES),
         app_programs=programs(app_releases),
         cronjob_programs=programs(cronjob_releases),
@@ -146,14 +147,18 @@ def _cluster_builds(
 def _cluster_options(settings: Settings, account: Credentials | None, kind: str) -> Options:
     from moorage.runtime.engines.kubernetes import options
     from moorage.runtime.engines.kubernetes.tenancy import NetworkRules
+    from moorage.runtime.images import machine
 
     return options.Options(
         kind=kind,
+        agent_image=settings.database_image if kind == "server" else "",
+        agent_architecture=machine.architecture(),
         prefix=settings.kubernetes_prefix,
         namespace=settings.kubernetes_namespace,
         storage_class=settings.kubernetes_storage_class,
         pull_secret=PULL_SECRET if account else "",
         registry_config=options.registry_config(account.registry, account.username, account.secret) if account else "",
+        patience_s=options.SERVER_PATIENCE_S if kind == "server" else options.PATIENCE_S,
         rules=NetworkRules(settings.sandbox_allow, settings.sandbox_block),
     )
 

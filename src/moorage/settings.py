@@ -418,8 +418,13 @@ class Settings(ClusterSettings):
 
     @property
     def offers_databases(self) -> bool:
-        """Whether database servers can run: they work on folders of this machine, which pods do not reach."""
-        return self.engine is Engine.LOCAL
+        """Whether database servers can run: on folders of this machine, or as pods of an image."""
+        return self.engine is Engine.LOCAL or bool(self.database_image)
+
+    @property
+    def database_image(self) -> str:
+        """Return the image of database servers in a cluster."""
+        return self.kubernetes_database_image or self.kubernetes_app_image
 
     @property
     def uses_postgres(self) -> bool:

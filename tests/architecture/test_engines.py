@@ -46,8 +46,7 @@ PLACE = re.compile(r"path|folder|release|image|bind|door|address|host|root")  # 
 FOLDERS = {"logs", "volumes", "trash", "run", "app-releases", "cronjob-releases", "images", "builds"}
 USES_FOLDERS = {
     "products/analytics/ingest.py": "logs of the gateway",
-    "products/databases/lifecycle.py": "deleted databases, which are folders of this machine",
-    "products/databases/trash.py": "the same",
+    "products/databases/hosts/local.py": "deleted databases, which are folders of this machine",
     "products/projects/deployments/ready_images.py": "images on their way into the artifact store",
     "products/functions/wiring.py": "socket of the edge, which runs functions",
     "products/functions/logs/log_files.py": "logs of functions, which run in the edge and not in an engine",

@@ -48,6 +48,11 @@ class ClusterSettings(Validated):
         description="Pods that build Dockerfiles, in a namespace of their own for each organization: `privileged`, or "
         "`off`, which refuses Dockerfiles.",
     )
+    kubernetes_database_image: str = Field(
+        "",
+        description="Image with the agent and the software of database servers: the image of this platform. Default: "
+        "MOORAGE_KUBERNETES_APP_IMAGE; without both, no databases are offered.",
+    )
     edge_address: str = Field(
         "",
         pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$",

@@ -6,6 +6,7 @@ The cluster is that of the tests, or with KUBECONFIG_TEST a real one.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.deploy.rendering import rendering
 from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
-from tests.runtime.engines.kubernetes import real_cluster
+from tests.runtime.engines.kubernetes import database_pods, real_cluster
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 from tests.runtime.engines.kubernetes.containers import PLATFORM
 from tests.runtime.engines.kubernetes.kubelet import NotYet, Pull
@@ -99,6 +100,7 @@ def settings_of(cluster: LabCluster | RealCluster, registry: RegistryServer) -> 
         "MOORAGE_KUBECONFIG": str(cluster.kubeconfig),
         "MOORAGE_REGISTRY_URL": f"http://127.0.0.1:{registry.port}/pods",
         "MOORAGE_KUBERNETES_APP_IMAGE": f"127.0.0.1:{registry.port}/python",
+        "MOORAGE_KUBERNETES_DATABASE_IMAGE": os.environ.get("DATABASE_IMAGE_TEST", database_pods.IMAGE),
     }
 
 
@@ -118,6 +120,7 @@ def make_lab(folder: Path) -> LabCluster:
     cluster = LabCluster()
     cluster.kubelet.pull = pulling(folder / "node")
     cluster.kubelet.images[BUILD_IMAGE] = PLATFORM
+    cluster.kubelet.machine_images[database_pods.IMAGE] = database_pods.folders_of_the_image()
     cluster.allowed = permissions()
     cluster.set_room(has_room=True)
     return cluster

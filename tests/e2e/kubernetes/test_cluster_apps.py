@@ -87,13 +87,6 @@ def test_a_cronjob_with_an_image_runs_as_a_job(harbor: Harbor) -> None:
     wait_until(lambda: not harbor.cluster.objects("Job"), SOON_S)
 
 
-def test_a_database_is_refused_with_a_sentence(harbor: Harbor) -> None:
-    body = {"name": "logbook", "type": "postgresql", "version": "16.4.0", "instanceType": "free"}
-    refused = harbor.apps.call("POST", "/v1/databases", body, status=409)
-
-    assert "offers no databases there yet" in refused["message"]
-
-
 def test_a_cluster_without_room_delays_a_release_and_the_live_one_stays(harbor: Harbor) -> None:
     apps = harbor.apps
     harbor.cluster.set_room(has_room=False)

@@ -28,11 +28,12 @@ from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
 from moorage.errors import NotFound
-from moorage.products.databases import servers, service
+from moorage.products.databases import service
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.service import MakeBackup, StoredBackup
 from moorage.products.databases.tables import Backup, Database
+from moorage.runtime.database_servers import server_folders
 
 pytestmark = pytest.mark.anyio
 
@@ -368,8 +369,8 @@ def test_what_dead_work_left_behind_is_found_once_it_is_old(tmp_path: Path) -> N
         path.mkdir(parents=True)
     now = int(tmp_path.stat().st_mtime * 1000)
 
-    assert backup_jobs.leftovers(tmp_path, now - MINUTE_MS) == []
-    assert sorted(backup_jobs.leftovers(tmp_path, now + MINUTE_MS)) == sorted(left)
+    assert server_folders.leftovers(tmp_path, now - MINUTE_MS) == []
+    assert sorted(server_folders.leftovers(tmp_path, now + MINUTE_MS)) == sorted(left)
 
 
 def test_a_note_in_the_folder_of_a_server_is_read_with_suspicion(tmp_path: Path) -> None:
@@ -378,13 +379,13 @@ def test_a_note_in_the_folder_of_a_server_is_read_with_suspicion(tmp_path: Path)
     (tmp_path / "half.json").write_text('{"at": ')
     os.mkfifo(tmp_path / "pipe.json")
 
-    read = [servers.read_marker(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
+    read = [server_folders.read_marker(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
 
     assert read == [{"at": 1}, None, None, None, None]
 
 
 def test_a_folder_keeps_the_time_since_when_no_server_uses_it(tmp_path: Path) -> None:
     for now in (1, 2):
-        servers.mark_superseded(tmp_path, now)
+        server_folders.mark_superseded(tmp_path, now)
 
-    assert servers.read_marker(tmp_path, servers.SUPERSEDED) == {"at": 1}
+    assert server_folders.read_marker(tmp_path, server_folders.SUPERSEDED) == {"at": 1}

@@ -29,10 +29,11 @@ from moorage.products.databases import service
 from moorage.products.databases.replication import watcher
 from moorage.products.databases.replication.tables import FENCED, Pair, read_pair
 from moorage.products.databases.replication.watcher import Replicator
-from moorage.products.databases.servers import SUPERSEDED, Servers, add_server, servers_of, set_server
+from moorage.products.databases.servers import Servers, add_server, servers_of, set_server
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
+from moorage.runtime.database_servers.server_folders import SUPERSEDED
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.sandbox.usage import process_tree
 

@@ -37,6 +37,7 @@
             - {name: MOORAGE_KUBERNETES_BUILD_IMAGE, value: {{ template "moorage.image" . }}}
             - {name: MOORAGE_KUBERNETES_DOCKERFILES, value: {{ .Values.builds.dockerfiles | quote }}}
             {{- end }}
+            - {name: MOORAGE_KUBERNETES_DATABASE_IMAGE, value: {{ .Values.databases.image | quote }}}
             - {name: MOORAGE_REGISTRY_URL, value: {{ .Values.registry.url | quote }}}
             {{- if .Values.registry.secret }}
             - {name: MOORAGE_REGISTRY_USERNAME, valueFrom: {secretKeyRef: {name: {{ .Values.registry.secret | quote }}, key: username}}}

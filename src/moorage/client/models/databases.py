@@ -236,6 +236,7 @@ class CreateDatabaseInput(Model, kw_only=True):
     version: str
     # A tier's key.
     instance_type: str
+    # Default: `public`; in a cluster `private`, which is all that there is.
     visibility: Literal["public", "private"] | msgspec.UnsetType = msgspec.UNSET
     username: str | msgspec.UnsetType = msgspec.UNSET
     db_name: str | msgspec.UnsetType = msgspec.UNSET

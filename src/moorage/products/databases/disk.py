@@ -68,6 +68,7 @@ class DiskWatch:
         if is_same and time.monotonic() - state.measured_at < MEASURE_INTERVAL_S:
             return None
         try:
+            await self._servers.access(database, primary)
             used = await state.thread.run(partial(self._used_bytes, state, database, primary), WALK_TIMEOUT_S)
             has_grown, state.used = state.used is not None and used - state.used >= GROWTH, used
             is_starved = (has_grown or database.is_full) and not self.has_room()
@@ -85,10 +86,9 @@ class DiskWatch:
         return DiskUsage(used, full, reason if full and not has_reason else None)
 
     def _used_bytes(self, state: DiskState, database: Database, primary: Server) -> int:
-        """Return the size of a server's files, including deleted open files. Blocks."""
+        """Return the size of a server's files. Blocks."""
         state.key = primary.key
-        volume = self._servers.volume(self._servers.folder(database.id, primary.folder))
-        return self._servers.metrics.volume_bytes(primary.key, volume)
+        return self._servers.host.used_bytes(database, primary)
 
     async def _set_read_only(self, state: DiskState, database: Database, primary: Server, full: bool) -> None:
         """Change the server before the row, so that a crash in between repeats the change."""
@@ -118,4 +118,8 @@ class DiskWatch:
         return False
 
     def has_room(self) -> bool:
-        return shutil.disk_usage(self._settings.data).free >= self._settings.disk_reserve_mb * MB
+        """Tell whether the disk of this machine has room; behind agents, each database has a volume of its own."""
+        return (
+            self._servers.host.has_agents
+            or shutil.disk_usage(self._settings.data).free >= self._settings.disk_reserve_mb * MB
+        )

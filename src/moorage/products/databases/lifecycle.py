@@ -17,7 +17,7 @@ from moorage.core.db.tx import Tx, move
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import IllegalMove
-from moorage.products.databases import linking, service, trash
+from moorage.products.databases import linking, service
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.replication.tables import FENCED
 from moorage.products.databases.replication.watcher import Replicator
@@ -31,13 +31,14 @@ from moorage.products.databases.service import (
 )
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers.ports import IDENTITY_FILE, Credentials, NotInstalled, ServerFailed
+from moorage.runtime.database_servers.ports import Credentials, NotInstalled, ServerFailed
 from moorage.runtime.database_servers.software.catalog import Choice
 from moorage.runtime.engines.ports import CannotStart
 
 UNFINISHED = (DatabaseStatus.PENDING, DatabaseStatus.QUEUED, DatabaseStatus.DEPLOYING)
 PLATFORM_ERROR = "an error of the platform; the operator's log says more"
 STOP_GRACE_S = 30.0
+RETRY_MS = 5_000  # between attempts to create or delete a database whose engine refuses it for now
 Listener = Callable[[Tx, int, Database], None]
 
 
@@ -58,6 +59,11 @@ class Lifecycle:
         try:
             await self._bring_up(run, database)
         except (CannotStart, ServerFailed, NotInstalled, OSError) as error:
+            if self._servers.host.has_agents and not isinstance(error, NotInstalled):
+                # The engine starts it when the cause is gone, such as a quota that is used up.
+                again = partial(_create_later, org_id=database.org_id, job=job, why=str(error))
+                await run.write(again)
+                return
             await self._stop_all(run, database)
             await run.write(partial(_fail, org_id=database.org_id, database_id=database.id, why=str(error)))
 
@@ -69,9 +75,7 @@ class Lifecycle:
             await run.write(lambda tx: set_software(tx, database.org_id))
             database = await self._read(run, database)
         primary = await run.write(partial(_ensure_primary, org_id=database.org_id, database=database))
-        if not (self._servers.folder(database.id, primary.folder) / IDENTITY_FILE).exists():
-            await asyncio.to_thread(self._servers.make_folder, database, software, primary.folder)
-        await self._servers.start(database, primary, is_new=True)
+        await self._servers.start(database, primary, new=software)
         version = await self._provision(database, primary)
         if database.is_replicated:
             await self._replicator.seed(database)
@@ -184,9 +188,13 @@ class Lifecycle:
             return
         with contextlib.suppress(ServerFailed, OSError):
             await self._end_sessions(run, database)
-        async with self._replicator.exclusive(database):
-            await self._stop_all(run, database)
-        await asyncio.to_thread(trash.put, self._servers.root(database.id), run.db.env.settings.folder("trash"))
+        try:
+            async with self._replicator.exclusive(database):
+                await self._stop_all(run, database)
+            await self._servers.host.trash.put(database)
+        except CannotStart as error:
+            await run.write(partial(_delete_later, org_id=database.org_id, job=job, why=str(error)))
+            return
         await run.write(partial(self._set_deleted, org_id=database.org_id, database=database))
 
     async def _end_sessions(self, run: Run, database: Database) -> None:
@@ -240,6 +248,21 @@ def _begin_create(tx: Tx, org_id: int, database_id: int) -> Database | None:
 
 def _ensure_primary(tx: Tx, org_id: int, database: Database) -> Server:
     return primary_of(tx, org_id, database.id) or add_server(tx, org_id, database.id, "primary", "s1", database.port)
+
+
+def _create_later(tx: Tx, org_id: int, job: CreateDatabase, why: str) -> None:
+    """Say why a new database waits, and try again; these attempts are not limited."""
+    database = service.find_by_id(tx, org_id, job.database_id)
+    if database is not None and database.status in UNFINISHED:
+        service.set_column(tx, org_id, database, "status_reason", why)
+        service.add_job(tx, org_id, database, job, delay_ms=RETRY_MS)
+
+
+def _delete_later(tx: Tx, org_id: int, job: DeleteDatabase, why: str) -> None:
+    database = service.find_by_id(tx, org_id, job.database_id)
+    if database is not None:
+        service.set_column(tx, org_id, database, "status_reason", why)
+        service.add_job(tx, org_id, database, job, delay_ms=RETRY_MS)
 
 
 def _fail(tx: Tx, org_id: int, database_id: int, why: str) -> None:

@@ -25,7 +25,10 @@ def shown(tx: Tx, org_id: int, *databases: Database) -> list[Database]:
     absences = {each.id: machines.explain_absence(by_id.get(each.machine_id), "database") for each in databases}
     return [
         replace(each, status=DatabaseStatus.STOPPED.value, status_reason=why)
-        if (why := absences[each.id]) is not None and by_id and each.status == DatabaseStatus.RUNNING
+        if (why := absences[each.id]) is not None
+        and by_id
+        and each.status == DatabaseStatus.RUNNING
+        and each.host is None  # A cluster runs it while its machine is away.
         else each
         for each in databases
     ]
@@ -69,4 +72,5 @@ def give_up(tx: Tx, machine_id: int) -> None:
 @across_organizations(_WHY)
 def forwarded_ports(tx: Tx) -> list[tuple[int, int]]:
     """Return machine and port of each running database of another machine."""
-    return [(each.machine_id, each.port) for each in tx.all(tables.ELSEWHERE, machine_id=tx.env.machine.id)]
+    elsewhere = tx.all(tables.ELSEWHERE, machine_id=tx.env.machine.id)
+    return [(each.machine_id, each.port) for each in elsewhere if each.host is None]

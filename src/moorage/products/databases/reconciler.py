@@ -23,7 +23,8 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
 from moorage.products.databases import service, tables
 from moorage.products.databases.backups import service as backups
-from moorage.products.databases.servers import FolderGone, Servers, set_server
+from moorage.products.databases.hosts.ports import FolderGone
+from moorage.products.databases.servers import Servers, set_server
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.ports import ServerFailed
@@ -59,7 +60,8 @@ class DatabaseReconciler:
         engine.listen(lambda _: self.wake())
         # Fills the cache, so that no request waits for the `--version` of database programs.
         await asyncio.to_thread(self._servers.catalog.installed)
-        await asyncio.to_thread(self._servers.spares.keep_only, _software_of(all_servers))
+        in_use = set() if self._servers.host.has_agents else _software_of(all_servers)
+        await asyncio.to_thread(self._servers.spares.keep_only, in_use)
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
@@ -92,8 +94,20 @@ class DatabaseReconciler:
             elif database.status == DatabaseStatus.RUNNING:
                 # The platform may have exited after the start and before the CPU limit.
                 await self._servers.limit(database, server)
+                await self._note_trouble(database, server, state)
         elif database.status == DatabaseStatus.RUNNING and not database.is_replicated and self._may_start(server):
             self.rounds.begin(server.key, partial(self._start, database, server))
+
+    async def _note_trouble(self, database: Database, server: Server, state: ReplicaState) -> None:
+        """Show why an engine with agents cannot run a server now, such as a node without room, until it runs again."""
+        if not self._servers.host.has_agents:
+            return
+        is_troubled = state.phase in ("starting", "waiting") and state.reason is not None
+        if is_troubled and server.reason != state.reason:
+            why = str(state.reason)
+            await self._db.write(partial(_set_reason, org_id=database.org_id, server=server, why=why))
+        elif state.phase == "running" and server.reason is not None:
+            await self._db.write(partial(_clear_reason, org_id=database.org_id, server=server))
 
     def _make_spares(self, names: set[str]) -> None:
         """Prepare the data folder of the next database, for software that is in use."""
@@ -173,6 +187,10 @@ def _set_reason(tx: Tx, org_id: int, server: Server, why: str) -> None:
 
 def _count_restart(tx: Tx, org_id: int, server: Server, seen: int) -> None:
     set_server(tx, org_id, server, "restarts", max(server.seen_restarts, seen) + 1)
+    _clear_reason(tx, org_id, server)
+
+
+def _clear_reason(tx: Tx, org_id: int, server: Server) -> None:
     database = service.find_by_id(tx, org_id, server.database_id)
     if server.reason is not None and database is not None and database.status_reason == server.reason:
         service.set_column(tx, org_id, database, "status_reason", None)

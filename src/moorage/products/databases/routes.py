@@ -33,14 +33,13 @@ from moorage.products.databases.servers import Servers
 from moorage.products.databases.states import CHANGING, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers import tls
-from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 
 
 def make_router(db: Store, servers: Servers) -> Router:
     router = Router("Databases")
     _add_reads(router, db)
     _add_extensions(router, db, servers)
-    _add_writes(router, servers.catalog)
+    _add_writes(router, servers)
     _add_tiers(router)
     return router
 
@@ -115,7 +114,7 @@ def _add_extensions(router: Router, db: Store, servers: Servers) -> None:
         return DatabaseExtensions([DatabaseExtension.of(each) for each in await servers.extensions(database)])
 
 
-def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
+def _add_writes(router: Router, servers: Servers) -> None:
     @router.post("/databases", min_role=Role.MEMBER, follow=_follow_detail)
     def create_database(tx: Tx, caller: Caller, body: CreateDatabaseInput) -> DatabaseDetail:
         """Create a database; it accepts connections once it is `running`.
@@ -124,7 +123,8 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
         `DATABASE_URL`, and may connect to the database.
         """
         assert caller.standing is not None
-        created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, catalog, body.new())
+        catalog, agents, actor = servers.catalog, servers.agents, caller.as_actor
+        created = service.create(tx, caller.org_id, actor, caller.standing, catalog, body.new(), agents)
         return detail(tx, caller.org_id, created)
 
     @router.post("/databases/{name}/rotate-password", min_role=Role.ADMIN, follow=follow_change)

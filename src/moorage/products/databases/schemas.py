@@ -63,7 +63,9 @@ class CreateDatabaseInput(Input):
     type: Literal["postgresql", "mysql"]
     version: Annotated[str, Field(description="PostgreSQL: `16.4.0`, `14.8.0`; MySQL: `8.4.2`, `5.7.44`.")]
     instance_type: Annotated[TierKey, Field(description="A tier's key.")]
-    visibility: Literal["public", "private"] = "public"
+    visibility: Literal["public", "private"] = optional(
+        description="Default: `public`; in a cluster `private`, which is all that there is."
+    )
     username: Annotated[str, Field(min_length=1, max_length=63), AfterValidator(_username)] = optional()
     db_name: Annotated[str, Field(min_length=1, max_length=63), AfterValidator(_database_name)] = optional()
     password: Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_printable)] = optional()

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets as random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,14 @@ from moorage.core.kit import folders
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.databases import tables, urls
+from moorage.products.databases.hosts.local import LocalHost
+from moorage.products.databases.hosts.ports import CERTIFICATES, FOLDER_GONE, FolderGone, Host, Secrets
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.threads import SingleCallThread
-from moorage.runtime.database_servers import copying, tls
+from moorage.runtime.database_servers import server_folders, tls
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.ports import (
-    DATA,
-    IDENTITY_FILE,
     Access,
     Credentials,
     Extension,
@@ -55,26 +53,17 @@ ANSWER_TIMEOUT_S = 15.0  # of a server to a request of a user
 STOP_GRACE_S = 60.0  # to flush memory to disk
 SPARES = ".spares"  # folder of spare data folders
 SPARE_TIMEOUT_S = 600.0
-SUPERSEDED = "superseded.json"  # marks a folder that no server uses any more
-MAX_MARKER_BYTES = 4096
 LOGS = "databases"  # group of the logs
 MAX_SEARCHED_LINES, MAX_LINE_CHARS = 20, 300  # for the last line of a server that does not start
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - for public databases
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    credentials: Credentials
-    admin: str
-    replica: str
-
-
 def read_secrets(tx: Tx, org_id: int, database: Database) -> Secrets:
     """Read the passwords of a database; raises CannotDecrypt."""
     values = vault.values(tx, org_id, database.resource)
     credentials = Credentials(database.username, values[PASSWORD], database.db_name)
-    return Secrets(credentials, values[ADMIN_PASSWORD], values[REPLICA_PASSWORD])
+    return Secrets(credentials, values[ADMIN_PASSWORD], values[REPLICA_PASSWORD], values.get(CERTIFICATES))
 
 
 class Servers:
@@ -91,9 +80,19 @@ class Servers:
         self.substitution = db.env.settings.substitution
         self._limited: dict[str, tuple[int, int, float]] = {}  # by server: pid and start time of the shim, CPU limit
         self._extension_threads: dict[int, SingleCallThread] = {}  # by database
+        self.agents = engine.agents
+        self.host = self._make_host(engine)
+
+    def _make_host(self, engine: Engine) -> Host:
+        if engine.agents is None:
+            return LocalHost(self, self._settings)
+        # Only an engine with agents needs this module and its libraries.
+        from moorage.products.databases.hosts.agents import AgentHost
+
+        return AgentHost(self._db, engine, engine.agents)
 
     def kind(self, database: Database) -> ServerKind:
-        return kind_of(database.engine)
+        return self.host.kind(database)
 
     def software(self, database: Database) -> Software:
         software = self.catalog.find(database.software or "")
@@ -128,12 +127,14 @@ class Servers:
         return await self._db.read(lambda tx: read_secrets(tx, database.org_id, database))
 
     async def access(self, database: Database, server: Server) -> Access:
-        admin = (await self.secrets(database)).admin
-        return Access(str(self.folder(database.id, server.folder)), server.port, admin)
+        return self.host.access(database, server, await self.secrets(database))
+
+    async def find_primary(self, database: Database) -> Server | None:
+        return await self._db.read(lambda tx: primary_of(tx, database.org_id, database.id))
 
     async def extensions(self, database: Database) -> list[Extension]:
         """List the extensions of a running database; raises Conflict if it is not reachable."""
-        primary = await self._db.read(lambda tx: primary_of(tx, database.org_id, database.id))
+        primary = await self.find_primary(database)
         if primary is None or database.status != DatabaseStatus.RUNNING:
             raise Conflict(f"The database is {database.status}; this needs one that is running")
         access = await self.access(database, primary)
@@ -167,20 +168,19 @@ class Servers:
 
     def make_folder(self, database: Database, software: Software, folder: str) -> None:
         """Create a server's folder from the template, replacing a previous one. Blocks."""
-        target = self.folder(database.id, folder)
         self._make_root(database.id)
-        temporary = target.with_name(f".{folder}.new")
-        folders.remove(temporary)
-        temporary.mkdir(mode=0o700)
-        self.spares.take(software, temporary / DATA)
-        kind_of(database.engine).fill(software, temporary)
-        self.seal(database.id, temporary)
-        folders.remove(target)
-        temporary.rename(target)
+        server_folders.make(
+            kind_of(database.engine),
+            software,
+            self.folder(database.id, folder),
+            database.id,
+            own=lambda path: self.own(database.id, path),
+            take_spare=self.spares.take,
+        )
 
     def lacks_spare(self, name: str) -> Software | None:
         """Return the software of this name if it is installed and has no spare data folder."""
-        software = self.catalog.find(name)
+        software = None if self.host.has_agents else self.catalog.find(name)
         return software if software is not None and self.spares.is_missing(software) else None
 
     async def make_spare(self, software: Software) -> None:
@@ -198,38 +198,34 @@ class Servers:
 
     def seal(self, database_id: int, folder: Path) -> None:
         """Write the identity file, which marks a folder as complete; set the owner."""
-        (folder / IDENTITY_FILE).write_text(json.dumps({"database": database_id}))
+        server_folders.seal(folder, database_id)
         self.own(database_id, folder)
 
     def check_folder(self, database: Database, folder: str) -> None:
         """Raise FolderGone if a server's files are incomplete: never start it empty."""
-        path = self.folder(database.id, folder)
-        try:
-            identity = json.loads((path / IDENTITY_FILE).read_bytes())
-        except (OSError, ValueError):
-            identity = {}
-        if identity.get("database") != database.id or not self.kind(database).is_filled(path):
-            raise FolderGone("its data folder is gone or incomplete; nothing was started in its place")
+        if not server_folders.is_complete(kind_of(database.engine), self.folder(database.id, folder), database.id):
+            raise FolderGone(FOLDER_GONE)
 
-    async def start(self, database: Database, server: Server, *, is_new: bool = False) -> None:
+    async def start(self, database: Database, server: Server, *, new: Software | None = None) -> None:
         """Start a server unless it runs, and wait until it is ready; or CannotStart.
 
-        A new server has no CPU limit until a call of `limit`, because a user waits for its first start.
+        `new` is the software of a new server: its folder is created. It has no CPU limit until a call of `limit`,
+        because a user waits for its first start.
         """
         if server.key not in self.engine.states():
-            await asyncio.to_thread(self.check_folder, database, server.folder)
-            options = await self.options(database, server)
-            folder = self.folder(database.id, server.folder)
-            spec = await asyncio.to_thread(self._configure, database, folder, options, server.key, server.token)
+            spec = await self.host.prepare(database, server, await self.options(database, server), new)
             await self.engine.start(spec)
-        if not is_new:
+        elif self.host.has_agents:
+            await self.access(database, server)
+        await self.host.started(database, server, new)
+        if new is None:
             await self.limit(database, server)
         await self._until_ready(database, server.key, await self.access(database, server))
 
     async def limit(self, database: Database, server: Server) -> None:
         """Set the CPU limit of the tier, once per shim process. Safe to repeat."""
         state = self.engine.states().get(server.key)
-        if state is None:
+        if state is None or self.host.has_agents:  # The spec of an agent has the limit.
             return
         limited = (state.pid, state.started, database.tier.cpu)
         if self._limited.get(server.key) != limited:
@@ -249,7 +245,7 @@ class Servers:
         key, token = _scratch_key(database, folder), random.token_hex(24)
         admin = (await self.secrets(database)).admin
         access = Access(str(folder), options.port, admin)
-        spec = await asyncio.to_thread(self._configure, database, folder, options, key, token)
+        spec = await asyncio.to_thread(self.configure, database, folder, options, key, token)
         try:
             await self.engine.start(spec)
             await self._until_ready(database, key, access, REPLAY_TIMEOUT_S)
@@ -261,7 +257,7 @@ class Servers:
         """Kill a scratch server that a previous attempt left on a folder."""
         await self.engine.stop(_scratch_key(database, folder), 0.0)
 
-    def _configure(self, database: Database, folder: Path, options: ServerOptions, key: str, token: str) -> ServerSpec:
+    def configure(self, database: Database, folder: Path, options: ServerOptions, key: str, token: str) -> ServerSpec:
         """Write the configuration of a server and return its process spec. Blocks."""
         kind, software = self.kind(database), self.software(database)
         home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(folder))
@@ -327,10 +323,6 @@ def _largest_mb(folder: Path) -> int:
     return max(sizes, default=0) // MB + 1
 
 
-class FolderGone(CannotStart):
-    """The files of a server are missing, so another attempt is useless."""
-
-
 def _scratch_key(database: Database, folder: Path) -> str:
     """Return the engine key of a scratch server, by which a later attempt stops it."""
     return f"x{database.id}-{folder.name.strip('.').replace('.', '-')}"
@@ -339,23 +331,6 @@ def _scratch_key(database: Database, folder: Path) -> str:
 def log_of(database: Database) -> str:
     """Return the name of the log of a database's servers."""
     return f"{LOGS}/{database.id}"
-
-
-def mark_superseded(folder: Path, now: int) -> None:
-    """Write the marker with the time since when no server uses the folder."""
-    if folder.is_dir() and read_marker(folder, SUPERSEDED) is None:
-        copying.put(folder, SUPERSEDED, json.dumps({"at": now}), is_kept=True)
-
-
-def read_marker(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return a marker file; untrusted, because the server's user can change it."""
-    try:
-        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            marker = json.loads(file.read(MAX_MARKER_BYTES))
-    except (OSError, ValueError):
-        return None
-    return marker if isinstance(marker, dict) else None
 
 
 def servers_of(tx: Tx, org_id: int, database_id: int) -> list[Server]:
@@ -405,9 +380,3 @@ def set_server(tx: Tx, org_id: int, server: Server, name: str, value: Any) -> No
 
 def forget_server(tx: Tx, org_id: int, server: Server) -> None:
     tx.run(tables.DELETE_SERVER, org_id=org_id, id=server.id)
-
-
-def next_folder(root: Path) -> str:
-    """Return a name that no existing folder of a database has."""
-    numbers = [int(path.name[1:]) for path in root.glob("s*") if path.name[1:].isdecimal()] if root.is_dir() else []
-    return f"s{max(numbers, default=0) + 1}"

@@ -6,7 +6,7 @@ import random
 import secrets
 import socket
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.ports import NotInstalled
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
+from moorage.runtime.engines.ports import Agents
 
 PORTS = range(13_000, 20_000)  # below the ports of apps and the kernel's ephemeral ports
 GB = 2**30
@@ -40,9 +41,11 @@ BACKUP_CRON = "0 3 * * *"
 BACKUP_DAYS = 7
 BACKUPS_TO_KEEP = 7
 NOT_OFFERED = (
-    "This platform runs apps in a cluster, and offers no databases there yet: set the URL of a database elsewhere as a "
-    "secret of the project"
+    "This platform runs apps in a cluster, and its operator has named no image for databases there "
+    "(MOORAGE_KUBERNETES_DATABASE_IMAGE): set the URL of a database elsewhere as a secret of the project"
 )
+NO_PUBLIC = "should be private: this platform runs databases in a cluster, where only its own apps and jobs reach them"
+NO_REPLICAS = "should be standalone: this platform runs databases in a cluster, which restarts a server by itself"
 NEXT_PASSWORD = "next_password"  # noqa: S105 - a name in the vault
 
 
@@ -82,7 +85,7 @@ class NewDatabase:
     type: str
     version: str
     instance_type: str
-    visibility: str = "public"
+    visibility: str | None = None  # None for the default of the platform
     username: str | None = None
     db_name: str | None = None
     password: str | None = None
@@ -156,11 +159,19 @@ def check_tier(tx: Tx, org_id: int, standing: Standing, key: str) -> Tier:
 
 
 def create(
-    tx: Tx, org_id: int, actor: Actor, standing: Standing, catalog: SoftwareCatalog, new: NewDatabase
+    tx: Tx,
+    org_id: int,
+    actor: Actor,
+    standing: Standing,
+    catalog: SoftwareCatalog,
+    new: NewDatabase,
+    agents: Agents | None = None,
 ) -> Database:
-    """Add a database and the job that creates its server."""
+    """Add a database and the job that creates its server; `agents` has the names of servers in a cluster."""
     if not tx.env.settings.offers_databases:
         raise Conflict(NOT_OFFERED)
+    if agents is not None:
+        _check_for_agents(new)
     tier = check_tier(tx, org_id, standing, new.instance_type)
     try:
         choice = catalog.choose(new.type, new.version, tx.env.settings.substitution)
@@ -172,7 +183,11 @@ def create(
     project = linking.find_project(tx, org_id, new.project_id)
     if find(tx, org_id, new.name) is not None:
         raise _name_taken(new.name)
+    new = replace(new, visibility=new.visibility or ("public" if agents is None else "private"))
     database = _add(tx, org_id, new, choice.release.name)
+    if agents is not None:
+        set_column(tx, org_id, database, "host", agents.host_name(org_id, database.workload))
+        database = get_by_id(tx, org_id, database.id)
     for name, value in ((PASSWORD, new.password), (ADMIN_PASSWORD, None), (REPLICA_PASSWORD, None)):
         vault.put(tx, org_id, database.resource, name, value or new_password())
     if project is not None:
@@ -184,11 +199,19 @@ def create(
     return database
 
 
+def _check_for_agents(new: NewDatabase) -> None:
+    """Refuse what servers behind agents do not have."""
+    if new.visibility == "public":
+        raise bad_field("visibility", NO_PUBLIC)
+    if new.architecture != "standalone":
+        raise bad_field("architecture", NO_REPLICAS)
+
+
 def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
     tier = tiers.find_tier(new.instance_type)
     values: dict[str, Any] = dict.fromkeys(
         ("secret_name", "engine_version", "engine_exact", "engine_note", "status_reason", "running_since",
-         "verified_at", "deleted_at", "project_id")
+         "verified_at", "deleted_at", "project_id", "host")
     )  # fmt: skip
     values |= {
         "org_id": org_id,
@@ -335,9 +358,10 @@ def add_job(
     *,
     lane: Lane = Lane.SERVERS,
     key: str | None = None,
+    delay_ms: int = 0,
 ) -> None:
     """Add a job of a database, which runs on the machine with its data."""
-    jobs.add(tx, job, key=key or key_of(database.id), lane=lane, machine_id=database.machine_id)
+    jobs.add(tx, job, key=key or key_of(database.id), lane=lane, machine_id=database.machine_id, delay_ms=delay_ms)
 
 
 def key_of(database_id: int) -> str:

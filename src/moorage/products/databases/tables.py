@@ -61,6 +61,7 @@ database = table(
     millis("created_at"),
     millis("updated_at"),
     Column("machine_id", Id, nullable=False, server_default="0"),  # machine with its folder, servers and jobs
+    text("host", nullable=True),  # name by which workloads reach it; null for its machine
 )
 partial_index(
     "uq_database_org_id_name",
@@ -188,11 +189,12 @@ class Database:
     created_at: int
     updated_at: int
     machine_id: int
+    host: str | None = None
 
     @property
     def address(self) -> Address:
         """Return the address of its primary, which stays the same when a replica takes over."""
-        return Address(self.port)
+        return Address(self.port) if self.host is None else Address(self.port, self.host)
 
     @property
     def egress(self) -> Egress:
@@ -332,7 +334,7 @@ DELETE = Command(delete(database).where(_this))
 _CHANGING = (
     "project_id", "secret_name", "software", "engine_version", "engine_exact", "engine_note", "status_reason",
     "instance_type", "backup", "backup_method", "backup_cron", "backup_days", "backups_to_keep", "is_full",
-    "disk_bytes", "verified_at", "deleted_at", "port",
+    "disk_bytes", "verified_at", "deleted_at", "port", "host",
 )  # fmt: skip
 SET = {
     name: Command(update(database).where(_this).values(**{name: arg("new", _d[name].type), "updated_at": arg("now")}))

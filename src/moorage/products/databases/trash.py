@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
-from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run
-from moorage.errors import Conflict, NotFound
+from moorage.errors import Conflict, NotFound, RetryLater
 from moorage.products.databases import linking, service, tables
 from moorage.products.databases.servers import Servers, forget_server, primary_of, servers_of
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
+from moorage.runtime.engines.ports import CannotStart
 
+RETRY_S = 30.0  # while the engine does not answer
 Remover = Callable[[Tx, int, int], None]
 Listener = Callable[[Tx, int, Database], None]
 
@@ -31,27 +29,6 @@ class UndeleteDatabase(msgspec.Struct, frozen=True, tag="databases.undelete"):
 
     org_id: int
     database_id: int
-
-
-def put(root: Path, trash: Path) -> None:
-    """Move the folder of a database to the trash. Safe to repeat."""
-    trash.mkdir(mode=0o711, exist_ok=True)
-    target = trash / _name(root)
-    if root.exists():
-        folders.remove(target)
-        shutil.move(root, target)
-
-
-def take_back(root: Path, trash: Path) -> None:
-    """Move the folder of a database back. Safe to repeat."""
-    source = trash / _name(root)
-    if not root.exists() and source.exists():
-        root.parent.mkdir(mode=0o711, exist_ok=True)
-        shutil.move(source, root)
-
-
-def _name(root: Path) -> str:
-    return f"database-{root.name}"
 
 
 class Trash:
@@ -67,8 +44,7 @@ class Trash:
         before = run.db.env.clock.trusted_now() - settings.trash_days * DAY_MS
         for database in await run.read(_in_trash):
             if database.deleted_at is not None and database.deleted_at <= before:
-                gone = settings.folder("trash") / _name(self._servers.root(database.id))
-                await asyncio.to_thread(folders.remove, gone)
+                await self._servers.host.trash.purge(database)
                 await run.write(partial(self._purge, org_id=database.org_id, database=database))
 
     def _purge(self, tx: Tx, org_id: int, database: Database) -> None:
@@ -80,8 +56,11 @@ class Trash:
         tx.run(tables.DELETE, org_id=org_id, id=database.id)
 
     async def undelete(self, run: Run, job: UndeleteDatabase) -> None:
-        trash = run.db.env.settings.folder("trash")
-        await asyncio.to_thread(take_back, self._servers.root(job.database_id), trash)
+        database = await run.read(lambda tx: service.get_by_id(tx, job.org_id, job.database_id))
+        try:
+            await self._servers.host.trash.take_back(database)
+        except CannotStart as error:
+            raise RetryLater(after_s=RETRY_S, why=str(error)) from error
         await run.write(partial(self._set_running, org_id=job.org_id, database_id=job.database_id))
         self._wake()
 

@@ -52,6 +52,7 @@ from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, s
 from moorage.runtime.engines.ports import Engine
 from moorage.runtime.machines.links import Links
 from moorage.runtime.machines.wiring import SAME_PORTS
+from moorage.settings import Engine as EngineName
 from moorage.settings import Settings
 
 TRASH = "database.trash"
@@ -63,6 +64,8 @@ class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
 
 
 def make_catalog(settings: Settings) -> SoftwareCatalog:
+    if settings.engine is EngineName.KUBERNETES:  # Pods have the software of the image, which this process runs in too.
+        return SoftwareCatalog([shared_folder()], shared_folder(), extra_ca=settings.extra_ca)
     own = settings.folder("engines")
     return SoftwareCatalog([own, shared_folder()], own, extra_ca=settings.extra_ca)
 

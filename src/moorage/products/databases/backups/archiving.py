@@ -31,10 +31,10 @@ from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.ports import ARCHIVE, ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
+from moorage.runtime.database_servers.server_folders import WORK
 from moorage.runtime.engines.ports import CannotStart
 
 ROUND_INTERVAL_S = 30.0
-WORK = "backups-tmp"  # next to the folders of a database's servers
 
 Exclusive = Callable[[Database], AbstractAsyncContextManager[Any]]
 

@@ -28,14 +28,15 @@ from moorage.products.databases import service, tables
 from moorage.products.databases.backups import archiving
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups import tables as backup_tables
-from moorage.products.databases.backups.archiving import WORK, Archiver
+from moorage.products.databases.backups.archiving import Archiver
 from moorage.products.databases.backups.service import FollowPolicy, MakeBackup, RestoreDatabase, StoredBackup
-from moorage.products.databases.servers import SUPERSEDED, Servers, primary_of, read_marker, servers_of
+from moorage.products.databases.servers import Servers, primary_of, servers_of
 from moorage.products.databases.states import BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.runtime.database_servers import tools
-from moorage.runtime.database_servers.ports import DATA, ServerFailed
+from moorage.runtime.database_servers.ports import ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
+from moorage.runtime.database_servers.server_folders import WORK
 from moorage.runtime.engines.ports import CannotStart
 
 RESTORE_TESTS, SWEEP = "database.drills", "database.sweep"
@@ -100,8 +101,8 @@ class BackupMaker:
 
     async def _check_room(self, database: Database, primary: Server) -> None:
         """Require twice the size of the data, for the file and its stored copy."""
-        data = self._servers.folder(database.id, primary.folder) / DATA
-        used = await asyncio.to_thread(folders.used_bytes, data)
+        await self._servers.access(database, primary)
+        used = await asyncio.to_thread(self._servers.host.used_bytes, database, primary)
         await self._artifacts.check_room(2 * used)
 
     async def _write(self, database: Database, backup: Backup, primary: Server, file: Path) -> tuple[int, str | None]:
@@ -136,7 +137,7 @@ class WorkFolder:
 
     def _make(self) -> None:
         folders.remove(self._path)
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.mkdir(mode=0o700)
 
 
@@ -215,29 +216,9 @@ async def remove_superseded(run: Run, servers: Servers) -> None:
         used = {
             each.folder for each in await run.read(partial(servers_of, org_id=database.org_id, database_id=database.id))
         }
-        for folder in await asyncio.to_thread(superseded_before, servers.root(database.id), before):
-            if folder.name not in used:
-                await asyncio.to_thread(folders.remove, folder)
-        for leftover in await asyncio.to_thread(leftovers, servers.root(database.id), before - LEFTOVER_MS):
-            await asyncio.to_thread(folders.remove, leftover)
+        await servers.host.folders.sweep(database, used, before, before - LEFTOVER_MS)
 
 
 @across_organizations("a machine has the folders of databases of all organizations")
 def _all_databases(tx: Tx) -> list[Database]:
     return tx.all(tables.OF_MACHINE, machine_id=tx.env.machine.id)
-
-
-def superseded_before(root: Path, before: int) -> list[Path]:
-    """Return the folders of a database that no server uses since `before`."""
-    superseded = []
-    for marker in root.glob(f"s*/{SUPERSEDED}"):
-        at = (read_marker(marker.parent, SUPERSEDED) or {}).get("at")
-        if isinstance(at, int) and at <= before:
-            superseded.append(marker.parent)
-    return superseded
-
-
-def leftovers(root: Path, before: int) -> list[Path]:
-    """Return temporary files and folders of dead jobs."""
-    patterns = (f"{WORK}/*", "restore-*", "drill-*", ".restore-*.new", ".drill-*.new")
-    return [path for each in patterns for path in root.glob(each) if path.lstat().st_mtime * 1000 < before]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from functools import partial
 
 from moorage.core.artifacts.objects import ArtifactsUnavailable
 from moorage.core.db.tx import Tx
-from moorage.core.kit import folders
 from moorage.core.worker.run import Run
 from moorage.errors import RetryLater
 from moorage.products.databases import service
@@ -17,6 +16,7 @@ from moorage.products.databases.backups.restoring import Rebuilder
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.states import BackupStatus
 from moorage.products.databases.tables import Backup, Database
+from moorage.runtime.database_servers.ports import ServerFailed
 
 
 class RestoreTester:
@@ -42,7 +42,8 @@ class RestoreTester:
         else:
             await run.write(partial(_set_verified, org_id=database.org_id, database=database, backup=backup))
         finally:
-            await asyncio.to_thread(folders.remove, self._servers.folder(database.id, folder))
+            with contextlib.suppress(ServerFailed):  # The next sweep removes it.
+                await self._servers.host.folders.remove(database, folder)
 
 
 def _set_verified(tx: Tx, org_id: int, database: Database, backup: Backup) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets as random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,15 +37,12 @@ from moorage.products.databases.backups.service import RestoreDatabase
 from moorage.products.databases.servers import (
     MB_OF_GB,
     Servers,
-    mark_superseded,
-    next_folder,
     primary_of,
-    read_marker,
     set_server,
 )
 from moorage.products.databases.states import DATABASE, BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
-from moorage.runtime.database_servers import copying, tools
+from moorage.runtime.database_servers import tools
 from moorage.runtime.database_servers.ports import (
     DATA,
     SCRATCH_PORT,
@@ -57,10 +53,10 @@ from moorage.runtime.database_servers.ports import (
     Software,
 )
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
+from moorage.runtime.database_servers.server_folders import Restored
 from moorage.runtime.engines.ports import CannotStart
 
 STOP_GRACE_S = 1.0  # Short, because clients wait: a killed server recovers from its WAL if it is needed again.
-MARKER = "restore.json"
 LOST = "the stored file of the backup is gone"
 MIN_CPU = 1.0
 
@@ -77,7 +73,9 @@ class Rebuilder:
 
     async def build(self, database: Database, backup: Backup, target_ms: int | None, folder: str) -> None:
         """Create the folder, replacing a previous attempt; deletes it on FAILURES."""
-        await self._servers.end_scratch(database, self._servers.folder(database.id, folder))
+        host = self._servers.host
+        await self._learn(database)
+        await host.folders.remove(database, folder)
         try:
             async with WorkFolder(self._servers, database, folder) as work:
                 await self._fetch(database, backup, work / "backup")
@@ -86,10 +84,15 @@ class Rebuilder:
                 else:
                     await self._load(database, backup, work / "backup", folder)
         except FAILURES:
-            target = self._servers.folder(database.id, folder)
-            for path in (target, _temporary(target)):
-                await asyncio.to_thread(folders.remove, path)
+            with contextlib.suppress(ServerFailed):  # The next sweep removes it.
+                await host.folders.remove(database, folder)
             raise
+
+    async def _learn(self, database: Database) -> None:
+        """Prepare the calls of the database's server."""
+        primary = await self._servers.find_primary(database)
+        if primary is not None:
+            await self._servers.access(database, primary)
 
     async def _fetch(self, database: Database, backup: Backup, target: Path) -> None:
         if backup.digest is None or backup.total_size is None:
@@ -105,9 +108,8 @@ class Rebuilder:
         tables = await tools.in_thread(kind.check, software, dump)
         if tables != backup.entries:
             raise ServerFailed(f"it should have {backup.entries} tables, and has {tables}")
-        await asyncio.to_thread(self._servers.make_folder, database, software, folder)
-        target = self._servers.folder(database.id, folder)
-        async with self._servers.scratch(database, target, scratch_options(database)) as access:
+        await self._servers.host.folders.make(database, software, folder)
+        async with self._servers.host.scratch(database, folder, scratch_options(database)) as access:
             await self._set_passwords(database, software, access)
             credentials = (await self._servers.secrets(database)).credentials
             await tools.in_thread(kind.load, software, access, credentials, dump)
@@ -173,14 +175,6 @@ def scratch_options(database: Database) -> ServerOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A restored and checked folder, and the folder that it replaces."""
-
-    folder: str
-    replaces: str
-
-
 class Restorer:
     def __init__(self, servers: Servers, maker: BackupMaker, rebuilder: Rebuilder, archiver: Archiver) -> None:
         self._servers = servers
@@ -212,21 +206,24 @@ class Restorer:
 
     async def _restore(self, run: Run, database: Database, backup: Backup | None, target_ms: int | None) -> Restored:
         """Return the restored folder of a previous attempt, or restore it now."""
-        root = self._servers.root(database.id)
-        restored = await asyncio.to_thread(_find_restored, root, run.job.id)
+        primary = await run.read(lambda tx: primary_of(tx, database.org_id, database.id))
+        if primary is None:
+            raise ServerFailed(LOST)
+        host = self._servers.host
+        await self._servers.access(database, primary)
+        restored = await host.folders.find_restored(database, run.job.id)
         if restored is not None:
             return restored
-        primary = await run.read(lambda tx: primary_of(tx, database.org_id, database.id))
-        if backup is None or primary is None:
+        if backup is None:
             raise ServerFailed(LOST)
         await self._back_up_current(run, database)
         if target_ms is not None and backups.is_archiving(database):
             # The stored WAL may cover the target time even if this fails; if not, the recovery fails.
             with contextlib.suppress(ServerFailed):
                 await self._archiver.flush(database, primary)
-        building = self._servers.folder(database.id, f"restore-{run.job.id}")
-        await self._rebuilder.build(database, backup, target_ms, building.name)
-        return await asyncio.to_thread(_finish_folder, root, building, run.job.id, primary.folder)
+        building = f"restore-{run.job.id}"
+        await self._rebuilder.build(database, backup, target_ms, building)
+        return await host.folders.finish_restored(database, building, run.job.id, primary.folder)
 
     async def _back_up_current(self, run: Run, database: Database) -> None:
         """Create a safety backup of the current data, unless a previous attempt did."""
@@ -251,10 +248,11 @@ class Restorer:
         except (CannotStart, ServerFailed, OSError) as error:
             previous = await self._point_to(run, database, restored.replaces)
             await self._servers.stop(previous, STOP_GRACE_S)
-            await asyncio.to_thread(folders.remove, self._servers.folder(database.id, restored.folder))
             with contextlib.suppress(CannotStart, ServerFailed, OSError):
                 # If this fails too, the reconciler tries again.
                 await self._servers.start(database, previous)
+            with contextlib.suppress(ServerFailed):
+                await self._servers.host.folders.remove(database, restored.folder)
             raise ServerFailed(f"its server does not start on the restored data: {error}") from error
 
     async def _point_to(self, run: Run, database: Database, folder: str) -> Server:
@@ -263,8 +261,8 @@ class Restorer:
     async def _after(self, run: Run, database: Database, restored: Restored) -> str | None:
         """Store the WAL of the replaced folder, call the hooks; return a warning."""
         now = run.db.env.clock.now()
-        await asyncio.to_thread(mark_superseded, self._servers.folder(database.id, restored.replaces), now)
         try:
+            await self._servers.host.folders.mark_superseded(database, restored.replaces, now)
             if backups.is_archiving(database):
                 await self._archiver.empty_folder(database, restored.replaces)
             for hook in self.after_switch:
@@ -319,19 +317,3 @@ def _finish(tx: Tx, org_id: int, database: Database, backup: Backup | None, why:
     if backups.is_archiving(database):
         # Point-in-time recovery on the new folder needs a base backup of it.
         backups.request(tx, org_id, database, backups.BY_SCHEDULE)
-
-
-def _find_restored(root: Path, job_id: int) -> Restored | None:
-    for path in root.glob(f"s*/{MARKER}"):
-        marker = read_marker(path.parent, MARKER) or {}
-        if marker.get("job") == job_id and (root / str(marker["replaces"])).is_dir():
-            return Restored(path.parent.name, str(marker["replaces"]))
-    return None
-
-
-def _finish_folder(root: Path, building: Path, job_id: int, replaces: str) -> Restored:
-    """Write the marker of a complete folder, and rename it to its final name."""
-    copying.put(building, MARKER, json.dumps({"job": job_id, "replaces": replaces}), is_kept=True)
-    restored = Restored(next_folder(root), replaces)
-    building.rename(root / restored.folder)
-    return restored

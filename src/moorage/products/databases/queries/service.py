@@ -31,7 +31,6 @@ from moorage.runtime.database_servers.queries.model import (
     TableSummary,
     Watchdog,
 )
-from moorage.runtime.database_servers.queries.runners import runner_of
 
 MAX_PER_DATABASE = 3  # statements at once: a page of the console sends a few
 MAX_PER_ORGANIZATION = 6
@@ -48,10 +47,7 @@ class Target(NamedTuple):
     database: Database
     access: Access
     credentials: Credentials
-
-    @property
-    def runner(self) -> QueryRunner:
-        return runner_of(self.database.engine)
+    runner: QueryRunner
 
 
 class Places:
@@ -121,8 +117,8 @@ class Queries:
         if database.username == READER and database.engine == "mysql":  # from before the name was reserved
             raise Conflict(f"The database's user is named {READER}, which the platform needs for this")
         secrets = read_secrets(tx, org_id, database)
-        access = Access(str(self._servers.folder(database.id, primary.folder)), primary.port, secrets.admin)
-        return Target(database, access, secrets.credentials)
+        access = self._servers.host.access(database, primary, secrets)
+        return Target(database, access, secrets.credentials, self._servers.host.runner(database))
 
     async def _call(self, target: Target, call: Callable[[Watchdog], T]) -> T:
         """Call a runner in a thread; a cancelled request ends its statement."""

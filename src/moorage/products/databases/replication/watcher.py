@@ -29,20 +29,15 @@ from moorage.core.kit import folders
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
+from moorage.products.databases.hosts.ports import FolderGone
 from moorage.products.databases.replication import tables as rows
 from moorage.products.databases.replication.tables import Pair
-from moorage.products.databases.servers import (
-    SUPERSEDED,
-    FolderGone,
-    Servers,
-    forget_server,
-    mark_superseded,
-    servers_of,
-)
+from moorage.products.databases.servers import Servers, forget_server, servers_of
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, Primary, ServerFailed
 from moorage.runtime.database_servers.replication import Replication, replication_of
+from moorage.runtime.database_servers.server_folders import SUPERSEDED, mark_superseded
 from moorage.runtime.database_servers.tools import in_thread
 from moorage.runtime.engines.ports import CannotStart
 
@@ -305,7 +300,7 @@ class Replicator:
                 raise CannotStart("it has no primary")
             if await self._is_folder_gone(database, replica):
                 await self._make(database, pair.primary, replica)
-            await self._servers.start(database, replica, is_new=True)
+            await self._servers.start(database, replica, new=self._servers.software(database))
             await self._until_following(database, pair.primary, replica)
             if not replica.in_sync:
                 await self._wait_for_replica(database, pair.primary, replica)

@@ -1,0 +1,1 @@
+"""Where the servers of databases run: on folders of this machine, or behind agents of an engine."""
