@@ -154,7 +154,7 @@ async def test_a_platform_that_died_before_it_limited_a_server_does_so_when_it_i
     found = await yard.make()
     primary = await yard.primary()
     await yard.servers.stop(primary)
-    await yard.servers.start(found, primary, is_new=True)
+    await yard.servers.start(found, primary, new=yard.servers.software(found))
     before = await quotas(yard)
 
     await yard.carry_on()
