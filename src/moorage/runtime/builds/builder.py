@@ -29,7 +29,7 @@ from moorage.runtime.builds import (
 )
 from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.builds.node import fonts, prune, versions, warnings
+from moorage.runtime.builds.node import fonts, prune, sharp, versions, warnings
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
@@ -252,6 +252,8 @@ class _Build:
         retries: tuple[environment.Retry, ...] = (warnings.retry(command),)
         if self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js"):
             retries = (fonts.retry(command, self._environment.layout(paths)),)
+        elif self._plan.framework.startswith("Astro") and managers.node_manager(self._folder).name == "npm":
+            retries = (sharp.retry(command),)
         elif self._plan.framework == "Hugo":
             retries = (hugo.retry(command),)
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
