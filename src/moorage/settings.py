@@ -422,11 +422,6 @@ class Settings(ClusterSettings):
         return self.engine is Engine.LOCAL or bool(self.database_image)
 
     @property
-    def database_image(self) -> str:
-        """Return the image of database servers in a cluster."""
-        return self.kubernetes_database_image or self.kubernetes_app_image
-
-    @property
     def uses_postgres(self) -> bool:
         return bool(self.database_url.get_secret_value())
 

@@ -72,3 +72,8 @@ class ClusterSettings(Validated):
         if url and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query):
             raise ValueError("should be like https://registry.example.com/moorage, without an account in it")
         return url.rstrip("/")
+
+    @property
+    def database_image(self) -> str:
+        """Return the image of database servers in a cluster."""
+        return self.kubernetes_database_image or self.kubernetes_app_image
