@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.e2e.images_support import python_root
 from tests.runtime.engines.kubernetes.containers import CODE, PLATFORM, PLATFORM_ENV
 from tests.runtime.images.registry_support import RegistryServer
+from tests.runtime.shim.image_support import copy_libraries
 
 from moorage.runtime.images import machine
 
@@ -28,6 +29,7 @@ def push_platform(registry: RegistryServer) -> str:
     packages = Path(sysconfig.get_paths()["purelib"])
     with tempfile.TemporaryDirectory(prefix="platform-") as folder:
         root = python_root(Path(folder), *PROGRAMS)
+        copy_libraries(root, Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so"))
         own = root / str(PLATFORM)[1:]
         shutil.copytree(packages, own / "packages", ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
         shutil.copytree(CODE / "moorage", own / "src" / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
