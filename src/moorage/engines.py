@@ -26,8 +26,6 @@ from moorage.runtime.engines.local_commands import LocalCommands
 from moorage.runtime.engines.local_metrics import LocalMetrics
 from moorage.runtime.engines.local_volumes import LocalVolumes
 from moorage.runtime.engines.ports import Engine, Programs
-from moorage.runtime.images.building import executor
-from moorage.runtime.images.building.files import layer_folders
 from moorage.runtime.images.making import make_images
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
@@ -71,7 +69,7 @@ def make_engines(
     cronjob_releases = _releases(settings, "cronjob-releases", building.is_used)
     images = make_images(db, artifacts, sources)
     programs = partial(LocalPrograms, db, artifacts, is_sandboxed=is_sandboxed)
-    image_builder = cache(partial(_image_builder, db, artifacts, sources))
+    image_builder = cache(partial(image_builds.make_builder, settings, db, artifacts, sources))
     builder = Builder(settings, is_sandboxed=is_sandboxed, images=image_builder)
     builds = LocalBuilds(settings, builder, artifacts, lambda plan: app_releases if plan.kind == "container" else sites)
     engines = Engines(
@@ -220,16 +218,3 @@ def make_engine(settings: Settings, name: str, *, is_sandboxed: bool, volumes_in
 def _releases(settings: Settings, folder: str, is_used: Callable[[Tx, str], bool]) -> Unpacked:
     """Return read-only folders that are readable by all: each workload runs as its own user."""
     return Unpacked(settings.folder(folder), APP_CAPS, is_used=is_used, finish=partial(harden, is_layered=True))
-
-
-def _image_builder(db: Database, artifacts: ArtifactStore, sources: Sources) -> executor.ImageBuilder:
-    """Make the builder of Dockerfiles, at the first build of one."""
-    settings = db.env.settings
-    return executor.ImageBuilder(
-        db,
-        artifacts,
-        make_images(db, artifacts, sources),
-        sources,
-        image_builds.limits_of(settings),
-        layer_folders.LayerFolders(settings.folder("image-layers")),
-    )

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.db.store import Database
 from moorage.core.kit import folders
 from moorage.runtime.builds import caches, diagnosis, environment
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
@@ -18,6 +20,7 @@ from moorage.runtime.builds.detection.table.other import DOCKERFILES
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest
 from moorage.runtime.images.building import executor, threads
 from moorage.runtime.images.building.executor import ImageBuilder
+from moorage.runtime.images.building.files.layer_folders import LayerFolders
 from moorage.runtime.images.building.ports import ImageRequest, Limits, Output, StepFailed, Workspace
 from moorage.runtime.images.dockerfile import ignore, stages
 from moorage.runtime.images.dockerfile import instructions as ins
@@ -25,6 +28,8 @@ from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.dockerfile.ignore import Ignored
 from moorage.runtime.images.dockerfile.stages import Dockerfile
 from moorage.runtime.images.layers import size_text
+from moorage.runtime.images.making import make_images
+from moorage.runtime.images.sources import Sources
 from moorage.runtime.sandbox.rootfs.spec import FIRST_RANGE, IDS, RANGES
 from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
@@ -214,3 +219,10 @@ class ImageBuild:
             use_caches=self.request.use_caches,
             has_credentials=settings.has_credentials,
         )
+
+
+def make_builder(settings: Settings, db: Database, artifacts: ArtifactStore, sources: Sources) -> ImageBuilder:
+    """Make the builder of Dockerfiles, with the limits and the folder of layers of these settings."""
+    images = make_images(db, artifacts, sources)
+    layers = LayerFolders(settings.folder("image-layers"))
+    return ImageBuilder(db, artifacts, images, sources, limits_of(settings), layers)

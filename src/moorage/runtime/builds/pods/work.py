@@ -20,8 +20,6 @@ from moorage.runtime.builds.pods.wire import PACKAGE, Account, Order, Part
 from moorage.runtime.builds.ports import Built, Sink
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.building import executor
-from moorage.runtime.images.building.files import layer_folders
-from moorage.runtime.images.making import make_images
 from moorage.runtime.images.sign_in import Credentials
 from moorage.runtime.images.sources import Sources
 from moorage.settings import Settings
@@ -83,15 +81,7 @@ class PodBuild:
         db = self.open_store()
         artifacts = ArtifactStore(db)
         self._stored = db, artifacts
-        sources = sources_of(settings, accounts)
-        return executor.ImageBuilder(
-            db,
-            artifacts,
-            make_images(db, artifacts, sources),
-            sources,
-            image_builds.limits_of(settings),
-            layer_folders.LayerFolders(settings.folder("image-layers")),
-        )
+        return image_builds.make_builder(settings, db, artifacts, sources_of(settings, accounts))
 
 
 def sources_of(settings: Settings, accounts: list[Account]) -> Sources:

@@ -65,7 +65,7 @@ def examples(folder: Folder) -> dict[str, str]:
 
 
 def _example(folder: Folder) -> dict[str, str]:
-    """Return the variables of the example, else those that a Compose file sets."""
+    """Return the variables of the example file; without such a file, the variables of a Compose file."""
     text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), None)
     return composed(folder) if text is None else _read(text)
 
