@@ -18,12 +18,12 @@ from select import select
 
 
 @functools.cache
-def _requests() -> socket.socket:
-    """Start the server; it ends with this process, which closes the socket."""
+def requests_of(server: str) -> socket.socket:
+    """Start the module of a server; it ends with this process, which closes the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         number = theirs.fileno()
-        subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(number)], pass_fds=[number])
+        subprocess.Popen([sys.executable, "-m", server, str(number)], pass_fds=[number])
     return ours
 
 
@@ -57,7 +57,7 @@ def start(
     command = {"words": words, "cwd": str(cwd), "env": dict(env), "has_terminal": has_terminal}
     status, theirs = os.pipe()
     try:
-        socket.send_fds(_requests(), [json.dumps(command).encode()], [*files, theirs])
+        socket.send_fds(requests_of("tests.fork_server"), [json.dumps(command).encode()], [*files, theirs])
         os.close(theirs)
         pid = b""
         while not pid.endswith(b" "):

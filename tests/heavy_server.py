@@ -7,7 +7,6 @@ Imports and the compilation of the scanner's rules are nearly all of its CPU tim
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import importlib
 import os
@@ -17,6 +16,8 @@ import socket
 import subprocess
 import sys
 from typing import IO, cast
+
+from tests.forked import requests_of
 
 from moorage.core.kit.processes.children import Child
 from moorage.runtime.sandbox import heavy, heavy_child
@@ -61,21 +62,11 @@ class ForkedProcess:
         return 0
 
 
-@functools.cache
-def _requests() -> socket.socket:
-    """Start the server; it ends with this process, which closes the socket."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        number = theirs.fileno()
-        subprocess.Popen([sys.executable, "-m", "tests.heavy_server", str(number)], pass_fds=[number])
-    return ours
-
-
 async def start(in_idle_class: bool) -> Child:
     """Fork a low-priority process, as `heavy._start` starts one."""
     stdin, stdin_end = os.pipe()
     stdout_end, stdout = os.pipe()
-    requests = _requests()
+    requests = requests_of("tests.heavy_server")
     socket.send_fds(requests, [heavy.IDLE_CLASS_OPTION.encode() if in_idle_class else b"normal"], [stdin, stdout])
     for file in (stdin, stdout):
         os.close(file)
