@@ -54,7 +54,8 @@ def record(number: int = 1, function_id: int = 1, **changes: Any) -> bytes:
         "activation": activation(number).encode(),
         **changes,
     }
-    return spool.encode(**fields)
+    log: bytes = fields.pop("log", b"")
+    return spool.encode(**fields, log_bytes=len(log)) + log
 
 
 def log(*lines: str, at_ms: int = NOON) -> bytes:

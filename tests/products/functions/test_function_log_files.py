@@ -400,7 +400,7 @@ async def test_a_full_spool_refuses_records_until_there_is_room_again(
 def test_below_the_reserve_of_the_disk_a_writer_drops_text_and_keeps_short_lines(folder: Path) -> None:
     writer = SpoolWriter(folder, SMALL_FILE, Room(reserve_bytes=2**60))
 
-    (note,) = log_entries(writer.limit_log(log("x" * 1000), 1))
+    (note,) = log_entries(bytes(writer.limit_log(log("x" * 1000), 1)))
     short = writer.limit_log(log("short"), 1)
     writer.close()
 
@@ -415,7 +415,7 @@ def test_an_organization_that_prints_too_much_loses_text_and_others_lose_none(fo
     writer = SpoolWriter(folder, SMALL_FILE)
     block = log("x" * MB)
 
-    fitted = [writer.limit_log(block, 1) for _ in range(200)]
+    fitted = [bytes(writer.limit_log(block, 1)) for _ in range(200)]
     other = writer.limit_log(block, 2)
     short = writer.limit_log(log("short"), 1)
     writer.close()

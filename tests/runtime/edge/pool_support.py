@@ -146,12 +146,12 @@ class Lab:
         self._sandbox_ids = count(1)
         self._workers: list[Worker] = []
 
-    def append(self, record: bytes) -> None:
+    def append(self, record: bytes, log: bytes | memoryview = b"") -> None:
         if self.is_disk_full:
             raise OSError(28, "No space left on device")
-        self.records.append(record)
+        self.records.append(record + bytes(log))
 
-    def limit_log(self, log: bytes, org_id: int) -> bytes:
+    def limit_log(self, log: bytes | memoryview, org_id: int) -> bytes | memoryview:
         return log
 
     def append_plain(self, packed: bytes) -> None:

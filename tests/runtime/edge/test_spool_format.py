@@ -37,7 +37,9 @@ def encoded(**changes: Any) -> bytes:
         "error": b"",
         "log": b"",
     }
-    return spool.encode(**{**fields, **changes})
+    fields |= changes
+    log: bytes = fields.pop("log")
+    return spool.encode(**fields, log_bytes=len(log)) + log
 
 
 def records_in(path: Path) -> list[Record]:

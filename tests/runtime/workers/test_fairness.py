@@ -18,7 +18,8 @@ from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, lab_on, run
 
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
-from moorage.runtime.workers.fairness import CpuCredit, Fairness
+from moorage.runtime.workers.cpu.fairness import CpuCredit, Fairness
+from moorage.runtime.workers.cpu.rescheduler import Rescheduler
 from moorage.runtime.workers.sandbox import FunctionSandbox
 
 pytestmark = pytest.mark.xdist_group("cells-fairness")
@@ -66,6 +67,13 @@ def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
         yield make
 
 
+@pytest.fixture
+def fairness() -> Iterator[Fairness]:
+    made = Fairness(Rescheduler())
+    yield made
+    made.stop()
+
+
 def sleeps(pid: int) -> bool:
     """Whether a process that runs `WAIT` has reached its sleep."""
     _, name, state, *_ = Path(f"/proc/{pid}/stat").read_text().split()
@@ -98,8 +106,10 @@ def check_until(fairness: Fairness, condition: Callable[[], bool], *busy: Functi
     until(is_true, "a verdict")
 
 
-def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox = Fairness(), make_sandbox(BURN)
+def test_a_long_computation_steps_back_until_its_call_ends(
+    fairness: Fairness, groups: Cgroups, make_sandbox: MakeSandbox
+) -> None:
+    sandbox = make_sandbox(BURN)
 
     fairness.watch(sandbox)
     check_until(fairness, lambda: sandbox.is_idle_class)
@@ -111,8 +121,8 @@ def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make
     assert not is_scheduled_idle(sandbox)
 
 
-def test_a_call_that_waits_does_not_step_back(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox = Fairness(), make_sandbox(WAIT)
+def test_a_call_that_waits_does_not_step_back(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    sandbox = make_sandbox(WAIT)
     until(lambda: sleeps(sandbox.pid), "a process that waits")  # The start of the interpreter is CPU-bound too.
 
     fairness.watch(sandbox)
@@ -123,8 +133,8 @@ def test_a_call_that_waits_does_not_step_back(make_sandbox: MakeSandbox) -> None
     assert not sandbox.is_idle_class
 
 
-def test_a_computation_that_nobody_watches_is_left_alone(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox = Fairness(), make_sandbox(BURN)
+def test_a_computation_that_nobody_watches_is_left_alone(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    sandbox = make_sandbox(BURN)
 
     for _ in range(4):
         time.sleep(0.1)
@@ -134,9 +144,9 @@ def test_a_computation_that_nobody_watches_is_left_alone(make_sandbox: MakeSandb
 
 
 def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(
+    fairness: Fairness,
     make_sandbox: MakeSandbox,
 ) -> None:
-    fairness = Fairness()
     greedy = [make_sandbox(BURN, org="greedy") for _ in range(2)]
     # With many organizations the fair share is small.
     modest = [make_sandbox(WAIT, org=f"modest-{number}") for number in range(12)]
@@ -169,8 +179,8 @@ def test_an_organization_leaves_the_idle_class_only_below_half_of_its_share(
     assert (credit.balance_s > 0) is has_gained
 
 
-def test_one_organization_alone_has_the_machine_to_itself(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox = Fairness(), make_sandbox(BURN)
+def test_one_organization_alone_has_the_machine_to_itself(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    sandbox = make_sandbox(BURN)
     fairness.cores = 0  # Any CPU use is above the share then.
 
     check_until(fairness, lambda: sandbox.group.cpu_us() > 1_500_000, sandbox)
@@ -178,8 +188,8 @@ def test_one_organization_alone_has_the_machine_to_itself(make_sandbox: MakeSand
     assert not sandbox.is_idle_class
 
 
-def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    sandbox, other = make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.cores = 0
     check_until(fairness, lambda: sandbox.is_idle_class, sandbox, other)
 
@@ -190,8 +200,10 @@ def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_sandbox: Mak
 
 
 @pytest.mark.boundary("tenant-to-tenant", "Further sandboxes of a greedy organization get no normal CPU priority.")
-def test_a_further_sandbox_of_an_organization_in_debt_starts_in_the_idle_class(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+def test_a_further_sandbox_of_an_organization_in_debt_starts_in_the_idle_class(
+    fairness: Fairness, make_sandbox: MakeSandbox
+) -> None:
+    sandbox, other = make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.cores = 0
     check_until(fairness, lambda: sandbox.is_idle_class, sandbox, other)
     admitted, counted, modest = make_sandbox(WAIT), make_sandbox(WAIT), make_sandbox(WAIT, org="2")
@@ -203,8 +215,8 @@ def test_a_further_sandbox_of_an_organization_in_debt_starts_in_the_idle_class(m
     assert (admitted.is_idle_class, counted.is_idle_class, modest.is_idle_class) == (True, True, False)
 
 
-def test_a_sandbox_that_has_ended_is_forgotten(make_sandbox: MakeSandbox) -> None:
-    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+def test_a_sandbox_that_has_ended_is_forgotten(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    sandbox, other = make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.watch(sandbox)
     fairness.count([sandbox, other])
 

@@ -22,7 +22,8 @@ class Screen:
 
     # Spool.
 
-    def append(self, record: bytes) -> None:
+    def append(self, record: bytes, log: bytes | memoryview = b"") -> None:
+        record += log
         call = spool.decode(record, 0, len(record))
         if call.kind == spool.START:
             return
@@ -33,7 +34,7 @@ class Screen:
     def append_plain(self, packed: bytes) -> None:
         """Ignore calls without logs and errors: their request is printed."""
 
-    def limit_log(self, log: bytes, org_id: int) -> bytes:
+    def limit_log(self, log: bytes | memoryview, org_id: int) -> bytes | memoryview:
         return log
 
     # Lines.

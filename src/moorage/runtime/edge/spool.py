@@ -121,9 +121,9 @@ def encode(
     schedule_id: int,
     activation: bytes,
     error: bytes = b"",
-    log: bytes = b"",
+    log_bytes: int = 0,
 ) -> bytes:
-    """Return a record for `SpoolWriter.append`; one pack, as every call pays for it."""
+    """Return a record for `SpoolWriter.append`, without its log; one pack, as every call pays for it."""
     head = _pack(
         kind,
         door,
@@ -139,9 +139,9 @@ def encode(
         schedule_id,
         activation,
         len(error),
-        len(log),
+        log_bytes,
     )
-    return head + error + log if error or log else head
+    return head + error if error else head
 
 
 def length_at(buffer: bytes, at: int) -> int:
@@ -306,16 +306,18 @@ class SpoolWriter:
         self._fd, self._map = self._open(capacity)
         self._check_room(0)
 
-    def append(self, record: bytes) -> None:
-        """Append a record, which survives the end of this process."""
+    def append(self, record: bytes, log: bytes | memoryview = b"") -> None:
+        """Append a record and its log, which survive the end of this process."""
         at = self._at + 4
         size = len(record)
-        end = at + (size + 3 & -4)
+        end = at + (size + len(log) + 3 & -4)
         if end > self._end:
             self._rotate(end - at + LENGTH_SIZE)
             at, end = 4, end - at + 4
         mapped = self._map
         mapped[at : at + size] = record
+        if log:
+            mapped[at + size : at + size + len(log)] = log  # It may be megabytes: joined, it would be copied twice.
         # The padding is already zero. The length is one aligned store: a reader sees all of it or none.
         mapped[at - 4 : at] = _length(end - at)
         self._at = end
@@ -338,7 +340,7 @@ class SpoolWriter:
             self.is_quiet = False
             self.on_first_record()
 
-    def limit_log(self, log: bytes, org_id: int) -> bytes:
+    def limit_log(self, log: bytes | memoryview, org_id: int) -> bytes | memoryview:
         """Return the log block, or a note in its place.
 
         The note replaces it when the spool is tight, or when the organization's functions print too much.

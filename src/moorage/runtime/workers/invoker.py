@@ -21,9 +21,10 @@ from typing import Any
 
 from moorage.runtime.sandbox.rcu import expedited_rcu
 from moorage.runtime.workers.code_mounts import CodeMounts
+from moorage.runtime.workers.cpu.fairness import Fairness
+from moorage.runtime.workers.cpu.rescheduler import Rescheduler
 from moorage.runtime.workers.empty_sandboxes import REFILL_DELAY_S, EmptySandboxes
-from moorage.runtime.workers.fairness import Fairness
-from moorage.runtime.workers.memory import MemoryMonitor
+from moorage.runtime.workers.memory import MemoryMonitor, oom_kills
 from moorage.runtime.workers.messages import Channel, Message, close_all
 from moorage.runtime.workers.network_supervisor import NetworkSupervisor
 from moorage.runtime.workers.sandbox import PIDS, FunctionSandbox, SandboxState, append_only, describe_exit
@@ -82,7 +83,7 @@ class Invoker:
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
-        self.fairness = Fairness()
+        self.fairness = Fairness(Rescheduler())
         self.snapshots = Snapshots(self)
         self.empty_sandboxes = EmptySandboxes(self)
         self.memory = MemoryMonitor(self._report_pressure, watches_sandboxes="memory" not in groups.controllers)
@@ -397,7 +398,7 @@ class Invoker:
             elif not self.empty_sandboxes.is_zygote(pid):
                 self._early_ends[pid] = status
                 if len(self._early_ends) > 1000:
-                    self._early_ends.pop(next(iter(self._early_ends)))
+                    del self._early_ends[next(iter(self._early_ends))]
 
     def ended(self, sandbox: FunctionSandbox, status: int | None) -> None:
         """Report the end of a sandbox's process; forks of snapshots have no exit status."""
@@ -410,7 +411,7 @@ class Invoker:
         if sandbox.state in (SandboxState.EMPTY, SandboxState.STARTING):
             self.failed(sandbox, f"a function sandbox ended while it started ({describe_exit(status)})")
             return
-        oom = sandbox.oom or (sandbox.group is not None and _oom_kills(sandbox.group) > 0)
+        oom = sandbox.oom or (sandbox.group is not None and oom_kills(sandbox.group) > 0)
         if sandbox.owner is not None:
             sandbox.owner.sandboxes.pop(sandbox.number, None)
             code = None if status is None else os.waitstatus_to_exitcode(status)
@@ -485,16 +486,10 @@ class Invoker:
             self.empty_sandboxes.refill()
 
     def stop(self) -> None:
+        self.fairness.stop()
         for sandbox in list(self._sandboxes.values()):
             sandbox.kill()
         self.empty_sandboxes.stop()
         for sandbox in list(self._sandboxes.values()):
             self.forget(sandbox)
         self._cleaning.shutdown()
-
-
-def _oom_kills(group: Any) -> int:
-    try:
-        return int(group.oom_kills())
-    except OSError:
-        return 0

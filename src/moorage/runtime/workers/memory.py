@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
 
@@ -60,3 +61,10 @@ def read_meminfo() -> tuple[int, int]:
         if name in ("MemTotal", "MemAvailable"):
             values[name] = int(rest.split()[0]) // 1024
     return values["MemTotal"], values["MemAvailable"]
+
+
+def oom_kills(group: Any) -> int:
+    try:
+        return int(group.oom_kills())
+    except OSError:
+        return 0

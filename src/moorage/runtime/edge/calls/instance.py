@@ -20,6 +20,7 @@ from moorage.runtime.edge.connections.bodies import add_piece
 from moorage.runtime.workers import frames
 
 MAX_FRAME_BYTES = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # with headers and entry heads; no valid frame is longer
+BUFFERED_FRAME_BYTES = 64 * 2**10  # A longer incomplete frame gets a buffer of its own.
 _pack_call = frames.CALL_HEAD.pack
 _unpack_reply = frames.REPLY_HEAD.unpack_from
 _REPLY_SIZE = frames.REPLY_HEAD.size
@@ -54,7 +55,7 @@ class InstancePool(Protocol):
         status: int,
         kind: int,
         head: bytes,
-        log: bytes,
+        log: bytes | memoryview,
         body: bytes,
         run_us: int,
         now: float,
@@ -87,6 +88,7 @@ class Instance(asyncio.Protocol):
         self._is_cold = True
         self._late_bytes = 0  # output since the last reply, limited to LOG_LIMIT
         self._partial: list[bytes | bytearray] = []
+        self._frame: memoryview | None = None  # buffer of an incomplete large frame; `_partial_bytes` of it are filled
         self.reserved = 0  # bytes for an incomplete large frame, since `reserved_at`
         self.reserved_at = 0.0
         self._partial_bytes = 0
@@ -134,6 +136,10 @@ class Instance(asyncio.Protocol):
             self.transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
+        if self._frame is not None:
+            data = self._fill_frame(self._frame, data)
+            if not data or self.is_closed:
+                return
         if self._partial:
             add_piece(self._partial, data)
             self._partial_bytes += len(data)
@@ -141,7 +147,6 @@ class Instance(asyncio.Protocol):
                 return
             data = b"".join(self._partial)
             self._partial = []
-            self.pool.replies.release(self, time.perf_counter())
         position, end = 0, len(data)
         # Plain replies are completed in a batch, all other frames one by one.
         position, plain = self._plain_replies(data, end)
@@ -200,13 +205,35 @@ class Instance(asyncio.Protocol):
         if self._needed > MAX_FRAME_BYTES:
             self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return
-        self._partial = [rest]
         self._partial_bytes = len(rest)
+        if self._needed <= BUFFERED_FRAME_BYTES:
+            self._partial = [rest]
+            return
+        self._frame = memoryview(bytearray(self._needed))
+        self._frame[: len(rest)] = rest
         is_large = self._needed > LARGE_FRAME_BYTES
         if is_large and not self.pool.replies.reserve(self, self._needed, time.perf_counter()):
             self.transport.pause_reading()
 
-    def _handle_reply(self, data: bytes, position: int, end: int) -> bool:
+    def _fill_frame(self, frame: memoryview, data: bytes) -> bytes:
+        """Add data to the large frame, and handle the frame when it is complete; return the bytes after it.
+
+        Each part is copied when it arrives: joining all parts at the end would block the event loop for longer.
+        """
+        taken = min(len(frame) - self._partial_bytes, len(data))
+        frame[self._partial_bytes : self._partial_bytes + taken] = data[:taken]
+        self._partial_bytes += taken
+        if self._partial_bytes < len(frame):
+            return b""
+        self._frame = None
+        self.pool.replies.release(self, time.perf_counter())
+        if frame[4] == frames.REPLY:
+            self._handle_reply(frame, 5, len(frame))
+        else:
+            self._handle_other(frame[4], bytes(frame[5:]))
+        return data[taken:]
+
+    def _handle_reply(self, data: bytes | memoryview, position: int, end: int) -> bool:
         if end - position < _REPLY_SIZE or not self.calls:
             self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return False
@@ -220,9 +247,9 @@ class Instance(asyncio.Protocol):
         self.calls.popleft()
         now = time.perf_counter()
         self.note_reply(now)
-        log = data[position + head_length : body_at] if log_length else b""
-        head = data[position : position + head_length] if head_length else b""
-        self.pool.complete(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
+        log = data[position + head_length : body_at] if log_length else b""  # not copied out of a large frame
+        head = bytes(data[position : position + head_length]) if head_length else b""
+        self.pool.complete(self, call, outcome, status, kind, head, log, bytes(data[body_at:end]), run_us, now)
         return not self.is_closed
 
     def note_reply(self, now: float) -> None:
@@ -258,7 +285,7 @@ class Instance(asyncio.Protocol):
         """Close the socket; the worker exits after its current call."""
         self.is_open = False
         self.is_closed = True
-        self._partial = []
+        self._partial, self._frame = [], None
         self.pool.replies.release(self, time.perf_counter())
         if self.is_attached:
             self.transport.abort()

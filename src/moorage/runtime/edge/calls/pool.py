@@ -123,7 +123,7 @@ class Pool:
         status: int,
         kind: int,
         head: bytes,
-        log: bytes,
+        log: bytes | memoryview,
         body: bytes,
         run_us: int,
         now: float,
@@ -193,7 +193,7 @@ class Pool:
             cast(WebCall, call).reply_plainly(status, kind, body)
         self._after_reply(instance)
 
-    def _record_end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes) -> None:
+    def _record_end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes | memoryview) -> None:
         function = call.function
         self.calls += 1
         if call.is_large:
@@ -204,25 +204,23 @@ class Pool:
         record = _encode(
             spool.END, call.source, error is None, call.cold, function.id, function.org_id, function.version,
             function.memory_mb, int(time.time() * 1000) - run_us // 1000, run_us, wait_us if wait_us > 0 else 0,
-            call.schedule, call.activation, error.encode("utf-8", "replace") if error else b"", log,
+            call.schedule, call.activation, error.encode("utf-8", "replace") if error else b"", len(log),
         )  # fmt: skip
-        self._write(record)
+        self._write(record, log)
 
-    def _write(self, record: bytes) -> None:
+    def _write(self, record: bytes, log: bytes | memoryview = b"") -> None:
         try:
-            self._records.append(record)
+            self._records.append(record, log)
         except OSError as problem:
             self._lost.note(problem)
 
     def printed_late(self, instance: Instance, activation: bytes, log: bytes) -> None:
-        function = instance.function
-        self._write(
-            _encode(
-                spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
-                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"",
-                self._records.limit_log(log, function.org_id),
-            )
+        function, kept = instance.function, self._records.limit_log(log, instance.function.org_id)
+        record = _encode(
+            spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
+            function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", len(kept),
         )  # fmt: skip
+        self._write(record, kept)
 
     # Failures.
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from moorage.runtime.workers.cpu.rescheduler import Rescheduler
 from moorage.runtime.workers.sandbox import FunctionSandbox
 
 CPU_BOUND_SHARE = 0.3  # of one core: a watched call that uses more is CPU-bound
@@ -60,7 +61,8 @@ class CpuCredit:
 
 
 class Fairness:
-    def __init__(self) -> None:
+    def __init__(self, rescheduler: Rescheduler) -> None:
+        self._rescheduler = rescheduler
         self.cores = len(os.sched_getaffinity(0))
         self._watched: dict[FunctionSandbox, WatchedCall] = {}
         self._credits: dict[str, CpuCredit] = {}
@@ -103,6 +105,16 @@ class Fairness:
             if now - watched.at > 0.05 and watched.is_cpu_bound(now):
                 set_idle_class(watched.sandbox, True)
         self._update_credits(now)
+        self._rescheduler.update(self.uses_idle_class(), now)
+
+    def stop(self) -> None:
+        self._rescheduler.stop()
+
+    def uses_idle_class(self) -> bool:
+        """Whether sandboxes of an organization, or a computation, are in the idle class."""
+        return any(credit.is_idle_class for credit in self._credits.values()) or any(
+            sandbox.is_idle_class for sandbox in self._watched
+        )
 
     def _update_credits(self, now: float) -> None:
         elapsed, self._updated_at = now - self._updated_at, now
