@@ -215,6 +215,24 @@ def test_a_further_sandbox_of_an_organization_in_debt_starts_in_the_idle_class(
     assert (admitted.is_idle_class, counted.is_idle_class, modest.is_idle_class) == (True, True, False)
 
 
+@pytest.mark.boundary("tenant-to-tenant", "A greedy organization has no sandbox with normal CPU priority, busy or not.")
+def test_sandboxes_without_a_call_change_their_class_too(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
+    busy, waiting, other = make_sandbox(BURN), make_sandbox(WAIT), make_sandbox(WAIT, org="2")
+    fairness.admit(waiting)
+    fairness._credits.clear()  # The organization made no call for a while.
+    fairness.cores = 0
+
+    check_until(fairness, lambda: busy.is_idle_class, busy, other)
+    was_idle_class = waiting.is_idle_class, other.is_idle_class
+    fairness.cores = 1000
+    busy.group.freeze()
+    check_until(fairness, lambda: not busy.is_idle_class, busy, other)
+    busy.group.thaw()
+
+    assert was_idle_class == (True, False)
+    assert not waiting.is_idle_class
+
+
 def test_a_sandbox_that_has_ended_is_forgotten(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
     sandbox, other = make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.watch(sandbox)

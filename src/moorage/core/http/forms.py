@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -23,6 +24,7 @@ from moorage.core.kit.texts import size_text, unusable
 from moorage.errors import BadRequest, bad_field
 from moorage.settings import Settings
 
+LARGE_CHUNK_BYTES = 32 * 2**10
 MAX_PARTS = 64
 MAX_FIELD_BYTES = 2**20
 
@@ -71,7 +73,14 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
             if unchecked >= disk.CHECK_INTERVAL_BYTES:
                 unchecked = 0
                 check(more_bytes=len(chunk))
-            parser.write(chunk)
+            if len(chunk) < LARGE_CHUNK_BYTES:
+                parser.write(chunk)
+            else:  # Hashing and writing it would block the event loop for half a millisecond.
+                writing = asyncio.ensure_future(asyncio.to_thread(parser.write, chunk))
+                try:
+                    await asyncio.shield(writing)
+                finally:  # A cancelled request deletes the file only after the thread wrote to it.
+                    await asyncio.wait({writing})
         parser.finalize()
         return reader.finish()
     except FormParserError:

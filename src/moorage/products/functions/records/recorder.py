@@ -282,7 +282,9 @@ class Recorder:
             await self._db.write(lambda tx: tx.run(records.DELETE_FILE, file=key))
             del self._known[name]
         if file := self._files.pop(name, None):
-            file.close()
+            await asyncio.to_thread(
+                file.close
+            )  # The kernel frees the pages of a deleted file, which takes milliseconds.
 
     def _key(self, name: str) -> str:
         return f"{self._id}/{name}"

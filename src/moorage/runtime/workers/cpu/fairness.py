@@ -21,6 +21,7 @@ MAX_CREDIT_S = 0.3  # CPU time that an organization can accumulate
 MIN_CREDIT_S = -1.0  # largest debt
 SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
 IDLE_SHARE_FACTOR = 0.5  # the same in the idle class, where an organization that still gets half of its share stays
+IDLE_UPDATE_INTERVAL_S = 0.4  # of the balance in the idle class: a flood has many sandboxes to read
 ORG_EXPIRY_S = 10.0
 
 
@@ -28,8 +29,9 @@ class WatchedCall:
     def __init__(self, sandbox: FunctionSandbox, now: float) -> None:
         self.sandbox = sandbox
         self.at = now
-        self.cpu_us = cpu_us_of(sandbox)
-        self.runnable_us = runnable_us_of(sandbox)
+        # A sandbox that is in the idle class stays there until the call ends, so it is not checked.
+        self.cpu_us = 0 if sandbox.is_idle_class else cpu_us_of(sandbox)
+        self.runnable_us = 0 if sandbox.is_idle_class else runnable_us_of(sandbox)
 
     def is_cpu_bound(self, now: float) -> bool:
         """Whether the sandbox used, or waited for, a CPU since the last check."""
@@ -46,7 +48,7 @@ class CpuCredit:
 
     def __init__(self, now: float) -> None:
         self.balance_s = MAX_CREDIT_S
-        self.active_at = now
+        self.active_at = self.updated_at = now
         self.sandboxes: dict[FunctionSandbox, int] = {}
         self.is_idle_class = False
 
@@ -66,7 +68,7 @@ class Fairness:
         self.cores = len(os.sched_getaffinity(0))
         self._watched: dict[FunctionSandbox, WatchedCall] = {}
         self._credits: dict[str, CpuCredit] = {}
-        self._updated_at = time.monotonic()
+        self._by_org: dict[str, set[FunctionSandbox]] = {}  # also sandboxes that are not busy
 
     def watch(self, sandbox: FunctionSandbox) -> None:
         if sandbox not in self._watched:
@@ -91,18 +93,23 @@ class Fairness:
 
         Its first calls would otherwise be free, and in the normal class, until the edge reports it as busy.
         """
+        self._by_org.setdefault(sandbox.org, set()).add(sandbox)
         self.count([sandbox])
 
     def forget(self, sandbox: FunctionSandbox) -> None:
         self._watched.pop(sandbox, None)
         if credit := self._credits.get(sandbox.org):
             credit.sandboxes.pop(sandbox, None)
+        if sandboxes := self._by_org.get(sandbox.org):
+            sandboxes.discard(sandbox)
+            if not sandboxes:
+                del self._by_org[sandbox.org]
 
     def check(self) -> None:
         """Update idle classes from the CPU time used since the last check."""
         now = time.monotonic()
         for watched in self._watched.values():
-            if now - watched.at > 0.05 and watched.is_cpu_bound(now):
+            if not watched.sandbox.is_idle_class and now - watched.at > 0.05 and watched.is_cpu_bound(now):
                 set_idle_class(watched.sandbox, True)
         self._update_credits(now)
         self._rescheduler.update(self.uses_idle_class(), now)
@@ -117,12 +124,15 @@ class Fairness:
         )
 
     def _update_credits(self, now: float) -> None:
-        elapsed, self._updated_at = now - self._updated_at, now
         expired = [org for org, each in self._credits.items() if now - each.active_at > ORG_EXPIRY_S]
         for org in expired:
-            self._set_idle_class(self._credits.pop(org), False)
-        fair_s = self.cores / max(1, len(self._credits)) * elapsed
-        for credit in self._credits.values():
+            self._set_idle_class(org, self._credits.pop(org), False)
+        for org, credit in self._credits.items():
+            elapsed_s = now - credit.updated_at
+            if credit.is_idle_class and elapsed_s < IDLE_UPDATE_INTERVAL_S:
+                continue
+            credit.updated_at = now
+            fair_s = self.cores / len(self._credits) * elapsed_s
             spent = 0.0
             for sandbox, before in credit.sandboxes.items():
                 cpu_us = cpu_us_of(sandbox)
@@ -131,15 +141,16 @@ class Fairness:
             credit.update(fair_s, spent)
             # An organization that is alone takes CPU time from no other.
             if credit.balance_s < 0 and len(self._credits) > 1:
-                self._set_idle_class(credit, True)
+                self._set_idle_class(org, credit, True)
             elif credit.balance_s > MAX_CREDIT_S / 5:
-                self._set_idle_class(credit, False)
+                self._set_idle_class(org, credit, False)
 
-    def _set_idle_class(self, credit: CpuCredit, is_idle_class: bool) -> None:
+    def _set_idle_class(self, org: str, credit: CpuCredit, is_idle_class: bool) -> None:
+        """Change the class of all sandboxes of an organization: one without a call now may get one at any time."""
         if credit.is_idle_class == is_idle_class:
             return
         credit.is_idle_class = is_idle_class
-        for sandbox in credit.sandboxes:
+        for sandbox in self._by_org.get(org, set()) | credit.sandboxes.keys():
             if is_idle_class or sandbox not in self._watched:
                 set_idle_class(sandbox, is_idle_class)
 
