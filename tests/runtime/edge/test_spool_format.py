@@ -242,6 +242,20 @@ def test_a_record_larger_than_a_file_gets_a_file_of_its_size(tmp_path: Path) -> 
     writer.close()
 
 
+@pytest.mark.parametrize("size", [1, spool.MAPPED_LOG_BYTES, spool.MAPPED_LOG_BYTES + 1, 10 * spool.MAPPED_LOG_BYTES])
+@pytest.mark.parametrize("kind", [bytes, memoryview])
+def test_a_log_is_appended_to_its_record(tmp_path: Path, size: int, kind: type) -> None:
+    writer = SpoolWriter(tmp_path, 10 * PAGE)
+    log = os.urandom(size)
+
+    for number in range(3):
+        writer.append(encoded(duration_us=number, log=log)[:-size], kind(log))
+
+    found = [record for path in files_of(tmp_path) for record in records_in(path)]
+    assert [(record.duration_us, record.log) for record in found] == [(number, log) for number in range(3)]
+    writer.close()
+
+
 def test_a_disk_without_room_is_an_error_and_what_was_written_stays(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, PAGE)
     writer.append(encoded())

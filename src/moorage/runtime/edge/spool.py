@@ -31,6 +31,7 @@ ROOM_CHECK_INTERVAL_S = 1.0  # while the spool is full or tight
 # Rate and burst of log bytes per organization: storing more would take CPU time from others.
 PRINTED_PER_S, PRINTED_AT_ONCE = 4 * MB, 64 * MB
 MAX_LOGGING_ORGS = 10_000  # organizations with counted log bytes
+MAPPED_LOG_BYTES = 32 * 2**10
 MIN_DROPPED_BYTES = 256  # A smaller log is not larger than the note that would replace it.
 
 # Messages of the edge to the control process, on `edge-events.sock`.
@@ -316,14 +317,23 @@ class SpoolWriter:
             at, end = 4, end - at + 4
         mapped = self._map
         mapped[at : at + size] = record
-        if log:
-            mapped[at + size : at + size + len(log)] = log  # It may be megabytes: joined, it would be copied twice.
+        if len(log) > MAPPED_LOG_BYTES:
+            self._write_log(log, at + size)
+        elif log:
+            mapped[at + size : at + size + len(log)] = log
         # The padding is already zero. The length is one aligned store: a reader sees all of it or none.
         mapped[at - 4 : at] = _length(end - at)
         self._at = end
         if self.is_quiet:
             self.is_quiet = False
             self.on_first_record()
+
+    def _write_log(self, log: bytes | memoryview, at: int) -> None:
+        """Write a long log without the mapping, where each page would cost a page fault."""
+        rest = memoryview(log)
+        while rest:
+            written = os.pwrite(self._fd, rest, at)
+            rest, at = rest[written:], at + written
 
     def append_plain(self, packed: bytes) -> None:
         """Append concatenated records of `pack_plain`. A reader sees all of them or none."""

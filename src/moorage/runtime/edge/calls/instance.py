@@ -7,6 +7,7 @@ Workers keep the order, so only the oldest unanswered call can have started.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import time
 from collections import deque
 from collections.abc import Callable
@@ -209,7 +210,7 @@ class Instance(asyncio.Protocol):
         if self._needed <= BUFFERED_FRAME_BYTES:
             self._partial = [rest]
             return
-        self._frame = memoryview(bytearray(self._needed))
+        self._frame = memoryview(mmap.mmap(-1, self._needed))  # Its pages are zeroed one by one, not all of them now.
         self._frame[: len(rest)] = rest
         is_large = self._needed > LARGE_FRAME_BYTES
         if is_large and not self.pool.replies.reserve(self, self._needed, time.perf_counter()):
