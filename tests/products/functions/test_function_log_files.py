@@ -423,5 +423,5 @@ def test_an_organization_that_prints_too_much_loses_text_and_others_lose_none(fo
     kept = [each == block for each in fitted]
     (note,) = log_entries(fitted[kept.index(False)])
     assert PRINTED_AT_ONCE // MB <= kept.index(False) < 200
-    assert "was dropped: the functions of this organization print more than 4 MB a second" in note.text
+    assert "was dropped: the functions of this organization print more than 2 MB a second" in note.text
     assert (other, short) == (block, log("short"))

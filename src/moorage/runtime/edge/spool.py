@@ -29,7 +29,7 @@ SUFFIX = ".spool"
 UNBORN = ".new"  # suffix of a file that its writer has not locked yet
 ROOM_CHECK_INTERVAL_S = 1.0  # while the spool is full or tight
 # Rate and burst of log bytes per organization: storing more would take CPU time from others.
-PRINTED_PER_S, PRINTED_AT_ONCE = 4 * MB, 64 * MB
+PRINTED_PER_S, PRINTED_AT_ONCE = 2 * MB, 64 * MB
 MAX_LOGGING_ORGS = 10_000  # organizations with counted log bytes
 MAPPED_LOG_BYTES = 32 * 2**10
 MIN_DROPPED_BYTES = 256  # A smaller log is not larger than the note that would replace it.

@@ -28,9 +28,9 @@ from moorage.errors import Internal
 PROCESSES = 3  # so that a large upload of one organization does not block all others
 IDLE_TIMEOUT_S = 30.0
 MAX_ANSWER_BYTES = 2**20
-MAX_CREDIT_S = 2.0  # CPU time that an organization may use at once before it gets the idle class
+MAX_CREDIT_S = 0.5  # CPU time that an organization may use at once before it gets the idle class
 EARNED_SHARE = 0.1  # of one core: CPU time that an organization earns
-MAX_CHARGED_S = 2 * MAX_CREDIT_S  # An organization gets the normal class again after half a minute without work.
+MAX_CHARGED_S = 2 * MAX_CREDIT_S  # An organization gets the normal class again after ten seconds without work.
 IDLE_CLASS_OPTION = "--idle-class"
 _INHERITED_ENV = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
 

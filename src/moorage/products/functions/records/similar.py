@@ -48,6 +48,8 @@ class UniformRun(NamedTuple):
 
 def count_functions(data: bytes, at: int) -> Counter[int] | None:
     """Count the calls of each function; None if a record after `at` is not plain."""
+    if not _HEADS.issuperset(_words(data, at, min(MIN_RUN, (len(data) - at) // SIZE))[_HEAD::_WORDS].tolist()):
+        return None
     words = _words(data, at, (len(data) - at) // SIZE)
     heads = words[_HEAD::_WORDS].tolist() if words else []
     count = heads.index(0) if 0 in heads else len(heads)

@@ -16,7 +16,7 @@ from moorage.runtime.edge.spool import END, HEAD_SIZE, LENGTH_SIZE, SUFFIX, UNBO
 
 # Usually only a few records are new, so the first read is small and further reads are large.
 FIRST_READ_BYTES = 64 * 2**10
-CHUNK_BYTES = 8 * spool.MB
+CHUNK_BYTES = 2 * spool.MB
 ID_FILE = "spool.id"
 TORN = ".torn"  # suffix of a file with an unreadable record, kept for inspection
 
