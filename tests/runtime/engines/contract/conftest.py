@@ -106,6 +106,7 @@ class ClusterSite:
 
     drain_s = 0
     storage_class = ""
+    run_patience_s = kubernetes_options.RUN_PATIENCE_S
 
     def __init__(self, kubeconfig: Path, prefix: str, patience_s: float) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="contract-"))
@@ -118,6 +119,7 @@ class ClusterSite:
             prefix=self._prefix,
             drain_s=self.drain_s,
             patience_s=self._patience_s,
+            run_patience_s=self.run_patience_s,
             storage_class=self.storage_class,
         )
         client = Cluster.connect(str(self._kubeconfig), patience_s=10.0)

@@ -62,6 +62,42 @@ async def test_a_quota_that_is_used_up_is_named_and_nothing_is_left(lab: Lab) ->
     assert await lab.get("r2", "hello") == "hello"
 
 
+async def test_a_run_that_the_quota_refuses_says_so_and_goes_on_by_itself(lab: Lab) -> None:
+    site = site_of(lab)
+    await lab.start(lab.app("r2"))
+    site.cluster.limit_pods(site.namespace, 1)
+
+    start = asyncio.create_task(lab.start(lab.once("c1", "exit", "0")))
+
+    async def is_said() -> bool:
+        waiting = "waiting for the cluster: the quota of the organization in the cluster is used up"
+        return any(line.startswith(waiting) for line in await lab.lines(stream="system"))
+
+    await lab.wait_for(is_said)
+    is_waiting = not start.done()
+    site.cluster.limit_pods(site.namespace, 2)
+    await start
+    state = await lab.until("c1", lambda found: found.phase == "stopped")
+
+    assert is_waiting
+    assert (state.exit_code, state.reason) == (0, None)
+
+
+async def test_a_run_that_the_quota_goes_on_refusing_fails_with_the_sentence(lab: Lab) -> None:
+    site = site_of(lab)
+    site.run_patience_s = 4.0
+    await lab.restart()
+    await lab.start(lab.app("r2"))
+    site.cluster.limit_pods(site.namespace, 1)
+
+    with pytest.raises(CannotStart) as caught:
+        await lab.engine.workloads.start(lab.once("c1", "exit", "0"))
+
+    assert "it cannot be started: the quota of the organization in the cluster is used up" in str(caught.value)
+    assert "limited: pods=1" in str(caught.value)
+    assert lab.find("c1") is None
+
+
 async def test_an_image_that_cannot_be_pulled_is_named(lab: Lab) -> None:
     image = "127.0.0.1:9/missing:1"
 

@@ -85,17 +85,21 @@ class Controllers:
         try:
             self._create_pod(item, item["spec"]["template"], name)
         except ApiError as error:
-            key = ("Event", meta["namespace"], f"{meta['name']}.refused")
-            if self.store.objects.get(key, {}).get("involvedObject", {}).get("uid") == meta["uid"]:
-                return
-            if key in self.store.objects:
-                self.store.remove(self.store.objects[key])
-            text = f"Create Pod {name} in StatefulSet {meta['name']} failed error: {error}"
-            about = {"kind": "StatefulSet", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
-            event = {"kind": "Event", "apiVersion": "v1", "metadata": {"name": key[2], "namespace": key[1]}}
-            self.store.create(
-                {**event, "involvedObject": about, "reason": "FailedCreate", "message": text, "lastTimestamp": now()}
-            )
+            self._refused(item, f"Create Pod {name} in StatefulSet {meta['name']} failed error: {error}")
+
+    def _refused(self, item: Manifest, text: str) -> None:
+        """Report a pod that cannot be created by an event about its owner."""
+        meta = item["metadata"]
+        key = ("Event", meta["namespace"], f"{meta['name']}.refused")
+        if self.store.objects.get(key, {}).get("involvedObject", {}).get("uid") == meta["uid"]:
+            return
+        if key in self.store.objects:
+            self.store.remove(self.store.objects[key])
+        about = {"kind": item["kind"], "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
+        event = {"kind": "Event", "apiVersion": "v1", "metadata": {"name": key[2], "namespace": key[1]}}
+        self.store.create(
+            {**event, "involvedObject": about, "reason": "FailedCreate", "message": text, "lastTimestamp": now()}
+        )
 
     def _job(self, item: Manifest) -> None:
         pods = self._owned("Pod", item)
@@ -104,8 +108,8 @@ class Controllers:
         if not pods:
             try:
                 self._create_pod(item, item["spec"]["template"])
-            except ApiError:
-                return
+            except ApiError as error:
+                self._refused(item, f"Error creating: {error}")
             return
         phase = pods[0].get("status", {}).get("phase")
         if phase == "Succeeded":

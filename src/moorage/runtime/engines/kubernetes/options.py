@@ -10,6 +10,7 @@ from moorage.runtime.engines.kubernetes.manifests import NODE_DRAIN_S
 from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkRules
 
 PATIENCE_S = 60.0
+RUN_PATIENCE_S = 180.0  # Kubernetes tries to create the refused pod of a Job again up to a minute later.
 SERVER_PATIENCE_S = 20.0  # A database server waits in the cluster for what it lacks, while its start has the reason.
 
 
@@ -26,6 +27,7 @@ class Options:
     registry_config: str = field(default="", repr=False)  # content of that Secret; "" if the operator makes it
     drain_s: int = NODE_DRAIN_S
     patience_s: float = PATIENCE_S  # A new workload that cannot run for this long has failed to start.
+    run_patience_s: float = RUN_PATIENCE_S  # the same for a run
     start_timeout_s: float = 600.0  # for all of a start, such as a long pull of an image
     limits: NamespaceLimits = field(default_factory=NamespaceLimits)
     rules: NetworkRules = field(default_factory=NetworkRules)

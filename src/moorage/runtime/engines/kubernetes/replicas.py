@@ -17,6 +17,7 @@ from moorage.runtime.engines.kubernetes.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.metrics import Summaries
 from moorage.runtime.engines.kubernetes.objects import Objects
+from moorage.runtime.engines.kubernetes.observing import Trouble
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.kubernetes.servers.refusals import Refusals
 from moorage.runtime.engines.kubernetes.watching import Watch
@@ -25,6 +26,7 @@ from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, Replic
 MARK_S = 10.0  # for the garbage collector to begin with the pods of a deleted workload
 STOP_MARGIN_S = 60.0  # beyond the grace period, for the kubelet to report the end
 LOG_END_S = 10.0  # for the rest of a log after its pod ended
+SAID_AFTER_S = 1.0  # A cause that passes at once is not logged.
 STOPPED = "ended: it was stopped"
 # Kinds of objects that own the pods of an engine's workloads.
 OWNERS = {"app": ("Deployment", "Job"), "run": ("Deployment", "Job"), "server": ("StatefulSet",)}
@@ -127,11 +129,13 @@ class KubernetesReplicas:
             async with asyncio.timeout(self._options.start_timeout_s):
                 return await self._until_running(spec.key)
         except BaseException as error:
+            trouble = self._trouble(spec.key) if isinstance(error, TimeoutError) else None
             # Kubernetes starts a server by itself when the cause is gone.
             if not (isinstance(spec, ServerSpec) and isinstance(error, CannotStart)):
                 await asyncio.shield(self._end(spec.key, 1.0))
             if isinstance(error, TimeoutError):
-                raise CannotStart("it cannot be started: its pod did not start in time") from None
+                why = trouble.text if trouble else "its pod did not start in time"
+                raise CannotStart(f"it cannot be started: {why}") from None
             raise
 
     async def _wait_for_name(self, spec: ReplicaSpec) -> None:
@@ -150,31 +154,42 @@ class KubernetesReplicas:
 
     async def _until_running(self, key: str) -> ReplicaState:
         loop = asyncio.get_running_loop()
-        troubled_at: float | None = None
+        troubled_at, is_said = 0.0, False
         while True:
             changed = self._event(key)
             changed.clear()
-            owner, pod = self._owner_of(key), observing.newest(self._pods_of(key))
+            owner = self._owner_of(key)
             if owner is None:
                 raise CannotStart("it cannot be started: it was deleted from the cluster")
-            if pod is None:
+            if observing.newest(self._pods_of(key)) is None:
                 await self._ask_why(key)
-            trouble = observing.find_trouble(owner, pod, self._refusals.of(owner))
-            state = self._state(key)
-            assert state is not None
-            if trouble is None and state.phase != "starting":
+            trouble, state = self._trouble(key), self._state(key)
+            if trouble is None and state is not None and state.phase != "starting":
                 return state
-            troubled_at = (troubled_at or loop.time()) if trouble is not None else None
-            is_late = troubled_at is not None and loop.time() - troubled_at >= self._options.patience_s
-            if trouble is not None and (trouble.is_final or is_late):
-                raise CannotStart(f"it cannot be started: {trouble.text}")
+            troubled_at = (troubled_at or loop.time()) if trouble is not None else 0.0
+            if trouble is not None:
+                lasted_s = loop.time() - troubled_at
+                if trouble.is_final or lasted_s >= self._patience_s(owner):
+                    raise CannotStart(f"it cannot be started: {trouble.text}")
+                if owner["kind"] == "Job" and not is_said and lasted_s >= SAID_AFTER_S:
+                    self._note(owner, f"waiting for the cluster: {trouble.text}")
+                    is_said = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(1.0, self._options.patience_s))
+
+    def _patience_s(self, owner: Manifest) -> float:
+        return self._options.run_patience_s if owner["kind"] == "Job" else self._options.patience_s
+
+    def _trouble(self, key: str) -> Trouble | None:
+        owner = self._owner_of(key)
+        if owner is None:
+            return None
+        return observing.find_trouble(owner, observing.newest(self._pods_of(key)), self._refusals.of(owner))
 
     async def _ask_why(self, key: str) -> None:
         """Find out why a workload has no pod, where only an event has the reason."""
         owner = self._owner_of(key)
-        if owner is not None and owner["kind"] == "StatefulSet":
+        if owner is not None and owner["kind"] in ("StatefulSet", "Job"):
             await self._refusals.look(owner)
 
     # Stopping.

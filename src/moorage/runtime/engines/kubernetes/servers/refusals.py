@@ -1,4 +1,4 @@
-"""Reasons why a StatefulSet has no pod: its status does not have them, so they come from events."""
+"""Reasons why a StatefulSet or Job has no pod: its status does not have them, so they come from events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_INTERVAL_S = 2.0  # Events are listed only while a pod is missing.
 class Refusals:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._looked_at: dict[str, float] = {}  # by uid of the StatefulSet
+        self._looked_at: dict[str, float] = {}  # by uid of the owner
         self._messages: dict[str, str] = {}
 
     def of(self, owner: Manifest) -> str:
@@ -21,12 +21,12 @@ class Refusals:
         return self._messages.get(owner["metadata"]["uid"], "")
 
     async def look(self, owner: Manifest) -> None:
-        """Read the events of a StatefulSet without a pod, at most every few seconds."""
+        """Read the events of a StatefulSet or Job without a pod, at most every few seconds."""
         meta, now = owner["metadata"], time.monotonic()
         if now - self._looked_at.get(meta["uid"], float("-inf")) < LOOK_INTERVAL_S:
             return
         self._looked_at[meta["uid"]] = now
-        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={meta['name']},reason=FailedCreate"
+        fields = f"involvedObject.kind={owner['kind']},involvedObject.name={meta['name']},reason=FailedCreate"
         try:
             events, _ = await self._cluster.list_all("Event", "", meta["namespace"], fields)
         except ClusterError:
