@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from tests.e2e.images_support import serving_python
-from tests.runtime.builds.pods.conftest import IMAGE, ORG, Yard
+from tests.runtime.builds.pods.conftest import IMAGE, ORG, WAIT_S, Yard
 
 from moorage.core.db.store import Database
 from moorage.runtime.builds.pods.builds import OFF, PASSED_ON, this_machine
+from moorage.runtime.builds.pods.running import TAKEN_OVER
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.settings import Settings
@@ -138,18 +139,35 @@ async def test_a_build_that_is_lost_again_and_again_fails(yard: Yard) -> None:
 
 
 @pytest.mark.deep
-async def test_a_new_process_replaces_the_build_of_a_dead_one(yard: Yard) -> None:
-    """The job of the deployment is claimed again when its lease expires; only the new build returns a result."""
-    dead = await begun(yard)
-    (before,) = yard.jobs()
+async def test_a_new_process_replaces_the_build_of_an_earlier_one(yard: Yard) -> None:
+    """The job of a deployment is claimed again when its lease expires, also if the earlier process lives."""
+    before = await begun(yard)
     yard.log.said.clear()
 
-    again = asyncio.create_task(yard.build(yard.repository(SITE)))
-    await yard.until(lambda: before["metadata"]["name"] not in [job["metadata"]["name"] for job in yard.jobs()])
+    built = await yard.build(yard.repository(SITE))
 
-    assert (await again).files == 1
-    dead.cancel()
-    await asyncio.wait({dead})
+    with pytest.raises(BuildFailed) as caught:
+        await before
+    assert str(caught.value) == TAKEN_OVER
+    assert built.files == 1
+    assert not [line for line in yard.log.system if "it starts again" in line]
+    await yard.until(lambda: yard.leftovers() == [])
+
+
+@pytest.mark.deep
+async def test_a_build_that_waits_for_room_ends_when_another_process_takes_it_over(yard: Yard) -> None:
+    yard.builds = replace(yard.builds, options=replace(yard.builds.options, patience_s=WAIT_S))
+    yard.cluster.set_room(has_room=False)
+    try:
+        task = asyncio.create_task(yard.build(yard.repository(SITE)))
+        await yard.until(lambda: bool(yard.pods()) or task.done())
+        await yard.builds.clear_up()
+        with pytest.raises(BuildFailed) as caught:
+            await task
+    finally:
+        yard.cluster.set_room(has_room=True)
+
+    assert str(caught.value) == TAKEN_OVER
 
 
 @pytest.mark.deep

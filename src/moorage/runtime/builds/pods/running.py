@@ -24,6 +24,7 @@ SAID_AFTER_S = 0.5  # A cause that passes at once is not logged.
 NO_POD_S = 3.0  # A Job does not say why it has no pod; a trial does.
 DELETE_GRACE_S = 1
 BUILDS = f"{MANAGED},{names.KIND}=build"
+TAKEN_OVER = "the build was ended: its Job was deleted, as another process of the platform does that takes it over"
 
 Say = Callable[[str], None]
 
@@ -41,6 +42,7 @@ class BuildJob:
         with contextlib.suppress(ClusterError):
             pod = await _find_pod(self.cluster, self.job)
             if pod is None or observing.is_leaving(pod):
+                await _check_job(self.cluster, self.job)
                 raise PodLost("its pod was deleted")
             if observing.has_ended(pod):
                 _explain_end(self.job, pod)
@@ -102,6 +104,7 @@ async def _until_running(cluster: Cluster, options: Options, job: Manifest, say:
             if trouble is None and observing.has_ended(pod):
                 _explain_end(job, pod)
         else:
+            await _check_job(cluster, job)
             trouble = await _find_refusal(cluster, job) if loop.time() - began > NO_POD_S else None
         if trouble is None:
             troubled_at = 0.0
@@ -114,6 +117,17 @@ async def _until_running(cluster: Cluster, options: Options, job: Manifest, say:
                 is_said = True
         await asyncio.sleep(POLL_S if pod is not None else NO_POD_POLL_S)
     raise BuildFailed("the build cannot be started: its pod did not start in time")
+
+
+async def _check_job(cluster: Cluster, job: Manifest) -> None:
+    """Raise BuildFailed if a Job is gone: a node that is lost takes pods with it, but no Jobs.
+
+    A process that lost the lease of its job, and lives, would otherwise delete the Job of its successor.
+    """
+    meta = job["metadata"]
+    jobs, _ = await cluster.list_all("Job", f"{BUILDS},{names.KEY}={meta['name']}", meta["namespace"])
+    if not [each for each in jobs if each["metadata"]["uid"] == meta["uid"] and not observing.is_leaving(each)]:
+        raise BuildFailed(TAKEN_OVER)
 
 
 async def _find_refusal(cluster: Cluster, job: Manifest) -> Trouble | None:
