@@ -152,6 +152,16 @@ def test_without_a_drain_time_there_is_no_hook_before_the_stop() -> None:
     assert "lifecycle" not in without
 
 
+def test_a_pod_leaves_a_lost_node_soon_unless_its_volume_binds_it_there() -> None:
+    free, bound = (manifests.pod_spec(app(), Placement(namespace="a", claim=claim)) for claim in (None, "volume-17"))
+
+    assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in free["tolerations"]} == {
+        ("node.kubernetes.io/not-ready", "NoExecute", 5),
+        ("node.kubernetes.io/unreachable", "NoExecute", 5),
+    }
+    assert "tolerations" not in bound
+
+
 @pytest.mark.parametrize("cpu", [0.001, 0.25, 4])
 def test_requests_never_exceed_limits(cpu: float) -> None:
     found = manifests.resources(cpu, 128)

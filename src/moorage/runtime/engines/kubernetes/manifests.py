@@ -20,6 +20,7 @@ CPU_REQUEST_SHARE = 10  # A workload requests a tenth of its CPU limit, because 
 MIN_CPU_REQUEST_M = 10
 NODE_DRAIN_S = 5  # A pod still serves for this long after its deletion began, until gateways use another one.
 STOP_GRACE_S = 30  # from SIGTERM to SIGKILL where Kubernetes stops a pod by itself
+NODE_LOSS_S = 5  # A pod leaves a node that does not answer after this time; the default of Kubernetes is 300.
 SERVER_STOP_GRACE_S = 60  # the same for a database server, which writes its memory to disk
 
 
@@ -271,11 +272,18 @@ def pod_spec(spec: ReplicaSpec, place: Placement) -> Manifest:
     }
     if architecture := pod_files(spec).architecture:
         found["nodeSelector"] = {"kubernetes.io/arch": architecture}
-    if place.claim:
+    if not place.claim:  # A pod with a claim cannot run elsewhere until the node is known to be off.
+        found["tolerations"] = [_toleration(name) for name in ("not-ready", "unreachable")]
+    else:
         found["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": place.claim}}]
     if place.pull_secret:
         found["imagePullSecrets"] = [{"name": place.pull_secret}]
     return found
+
+
+def _toleration(state: str) -> Manifest:
+    taint = {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+    return {**taint, "tolerationSeconds": NODE_LOSS_S}
 
 
 def _container(spec: ReplicaSpec, place: Placement) -> Manifest:
