@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.e2e.images_support import serving_python
 from tests.runtime.builds.pods.conftest import IMAGE, ORG, WAIT_S, Yard
+from tests.runtime.shim.image_support import make_root
 
 from moorage.core.db.store import Database
 from moorage.runtime.builds.pods.builds import OFF, PASSED_ON, this_machine
@@ -245,6 +246,22 @@ async def test_a_build_without_room_is_named(yard: Yard) -> None:
 async def test_a_repository_that_cannot_be_built_starts_no_pod(yard: Yard) -> None:
     assert "baseDir './missing'" in await failure(yard, {"notes.txt": "no site"}, base_dir="./missing")
     assert yard.lab.requests["patch"] == 0
+
+
+@pytest.mark.deep
+async def test_commands_of_a_dockerfile_are_root_of_the_image_in_a_privileged_pod(yard: Yard, db: Database) -> None:
+    dockerfile = 'FROM scratch\nCOPY root /\nRUN echo "I am $(id -u)" && touch /made\nCMD ["/bin/sh"]\n'
+    repository = yard.repository({"Dockerfile": dockerfile})
+    make_root(repository.folder / "root")
+
+    built = await yard.build(repository, wanted="container", language="docker")
+
+    manifest = await ImageBlobs(db, yard.builds.results.artifacts).manifest(ORG, built.plan.image)
+    namespaces = [item["metadata"]["name"] for item in yard.cluster.objects("Namespace")]
+    assert len(manifest.layers) == 2
+    assert "I am 0\n" in yard.log.text("stdout")
+    assert f"{yard.builds.image_options.prefix}-org-{ORG}" in namespaces
+    await yard.until(lambda: yard.leftovers() == [])
 
 
 @pytest.mark.deep
