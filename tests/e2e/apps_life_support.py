@@ -39,7 +39,11 @@ function count() {
 
 const does = {
   '/': (ask, answer) => answer.end(release),
-  '/health': (ask, answer) => { answer.statusCode = mode === 'unwell' ? 500 : 200; answer.end('well'); },
+  '/health': (ask, answer) => {
+    answer.statusCode = mode === 'unwell' ? 500 : 200;
+    answer.end('well');
+    if (mode === 'fleeting') setTimeout(() => process.exit(4), 100);
+  },
   '/who': (ask, answer) => answer.end(who),
   '/env': (ask, answer) => answer.end(JSON.stringify(process.env)),
   '/slow': (ask, answer) => setTimeout(() => answer.end(who), 3000),

@@ -64,7 +64,7 @@ def failing(apps: Apps, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fu
         fields = {"autoDeploy": True, "healthCheckPath": "/health"}
         apps.go_live(apps.create_app("steady", "acme/steady", **fields))
         said = {}
-        for mode in ("unwell", "silent", "crashes"):
+        for mode in ("unwell", "silent", "crashes", "fleeting"):
             work.commit(mode, release_txt=mode, mode_txt=mode)
             said[mode] = apps.push(work, "acme/steady")
         return said
@@ -327,6 +327,7 @@ def test_a_renamed_app_runs_on_and_its_old_address_leads_to_the_new_one(apps: Ap
         ("unwell", "GET /health answered 500", "release unwell listens"),
         ("silent", "nothing listens on", "release silent comes up"),
         ("crashes", "it ended with exit code 3", "the mast is missing"),
+        ("fleeting", "it answered, and then it ended: it ended with exit code 4", "release fleeting listens"),
     ],
 )
 def test_a_release_that_does_not_become_healthy_fails_with_what_it_said_and_the_old_one_serves_on(

@@ -26,6 +26,7 @@ class MemoryReplicas:
     status: int = 200
     refusal: str | None = None
     crashes: bool = False
+    ends_after_answer: int = 0  # how many runs of a replica end after their first answer
     running: dict[str, Server] = field(default_factory=dict)
     limits: dict[str, float | None] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
@@ -93,3 +94,7 @@ class MemoryReplicas:
         writer.write(f"HTTP/1.1 {self.status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
         await writer.drain()
         writer.close()
+        for server in [each for each in self.running.values() if each.state.restarts < self.ends_after_answer]:
+            count = server.state.restarts + 1
+            self.set(server.spec.key, restarts=count, exit_code=0)
+            self._tell(server.spec.key)

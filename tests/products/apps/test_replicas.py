@@ -244,6 +244,37 @@ async def test_one_that_crashes_again_and_again_fails_before_its_time_is_up(worl
     assert row.reason == "it ended with exit code 1"
 
 
+async def test_one_that_answers_and_then_ends_is_not_ready(world: World) -> None:
+    world.engine.ends_after_answer = 9
+
+    await world.deploy(is_live=False, kind="deploy")
+    (row,) = await world.until(lambda rows: [row.status for row in rows] == ["failed"])
+
+    assert row.reason == "it answered, and then it ended: it ended with exit code 0"
+
+
+async def test_one_that_ends_once_and_then_stays_is_ready(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "FIRST_STEADY_S", 0.3)
+    world.engine.ends_after_answer = 1
+
+    await world.deploy(is_live=False, kind="deploy")
+    (row,) = await world.until(ready(1))
+
+    assert world.engine.states()[row.key].restarts == 1
+
+
+@pytest.mark.parametrize(("kind", "is_steady"), [("deploy", False), ("rollback", True), ("restart", True)])
+async def test_only_a_release_that_was_never_live_is_watched_before_it_is_ready(
+    world: World, kind: str, is_steady: bool
+) -> None:
+    made = await world.deploy(is_live=False, kind=kind)
+    (row,) = [row for row in await world.rows() if row.deployment_id == made]
+
+    steady_s = await world.db.read(partial(service.steady_s, org_id=row.org_id, row=row))
+
+    assert steady_s == (0.0 if is_steady else service.FIRST_STEADY_S)
+
+
 async def test_one_that_cannot_be_started_fails_with_the_reason(world: World) -> None:
     world.engine.refusal = "there is no such program"
     await world.deploy(is_live=False)

@@ -148,10 +148,13 @@ class AppDeployer:
         host = probe_host(settings, deployment.uuid)
         gateway = (_reachable(settings), settings.gateway_port)
         why: str | None = None
+        timeout_s = probing.RESPONSE_TIMEOUT_S
         for attempt in range(MAX_PROBE_ATTEMPTS):
-            why = await probing.check_through(*gateway, host, check.path, accepted=check.accepted_at_probe_host)
+            accepted = check.accepted_at_probe_host
+            why = await probing.check_through(*gateway, host, check.path, timeout_s, accepted=accepted)
             if why is None:
                 return
+            timeout_s = probing.LONG_RESPONSE_TIMEOUT_S if isinstance(why, probing.NoAnswer) else timeout_s
             await asyncio.sleep(0.1 * (attempt + 1))
         raise CannotDeploy(f"The app is healthy, but it cannot be reached through the gateway: {why}")
 

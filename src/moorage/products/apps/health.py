@@ -43,9 +43,9 @@ class HealthCheck:
         """
         return self.accepted if self.path == DEFAULT_PATH else frozenset(ACCEPTED_BY_DEFAULT) - {NOT_FOUND}
 
-    async def check(self, address: Address) -> str | None:
+    async def check(self, address: Address, timeout_s: float = probing.RESPONSE_TIMEOUT_S) -> str | None:
         """Return None if the app at an address is healthy, else the reason."""
-        return await probing.check(address, self.path, self.host, accepted=self.accepted)
+        return await probing.check(address, self.path, self.host, timeout_s, accepted=self.accepted)
 
     def explain(self, problem: str) -> str:
         """Add the rule to a wrong answer, so that its owner can change the right setting."""

@@ -19,6 +19,7 @@ from moorage.runtime.engines.ports import Address
 
 MAX_BODY_BYTES = 2**20  # The rest of a longer body is not read.
 RESPONSE_TIMEOUT_S = 5.0
+LONG_RESPONSE_TIMEOUT_S = 20.0  # for an app that listens and did not answer in time
 DRAIN_TIMEOUT_S = 0.25  # for the body of a health check: many apps log an error when a client closes too early
 RESPONSE_TIMEOUT_TICKS = 20
 PAUSE_CHECK_INTERVAL_S = 0.02
@@ -40,6 +41,12 @@ class WrongAnswer(str):
         answer = super().__new__(cls, text)
         answer.status = status
         return answer
+
+
+class NoAnswer(str):
+    """Reason of a failed check that the app accepted and did not answer in time."""
+
+    __slots__ = ()
 
 
 def target_of(path: str) -> str:
@@ -79,7 +86,7 @@ async def _probe(
         async with asyncio.timeout(timeout_s):
             status = await _status_of(address, port, target, host)
     except TimeoutError:
-        return f"no answer within {timeout_s:g} s"
+        return NoAnswer(f"no answer within {timeout_s:g} s")
     except ConnectionRefusedError:
         return refused
     except BadResponse:

@@ -20,10 +20,11 @@ from moorage.core.machines import service as machines
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import NotFound
-from moorage.products.apps import health, service
+from moorage.products.apps import health, probing, service
 from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.launching import Launcher, projects_with_volumes
 from moorage.products.apps.machines import placing
+from moorage.products.apps.probing import NoAnswer
 from moorage.products.apps.service import View
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
@@ -41,6 +42,7 @@ MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may 
 GATEWAYS_TIMEOUT_S = 60.0  # for gateways of other machines that are live and do not switch
 DRAIN_POLL_INTERVAL_S = 0.25
 STOP_GRACE_S = 10.0
+STEADY_POLL_INTERVAL_S = 0.1
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -149,9 +151,13 @@ class AppReconciler:
         check = await self._db.read(read)
         clock, steadiness = asyncio.get_running_loop().time, health.Steadiness()
         deadline = clock() + self._db.env.settings.app_start_s
-        checks = 0
+        checks, timeout_s = 0, probing.RESPONSE_TIMEOUT_S
         while True:
-            why = await self._find_problem(state, check)
+            why = await self._find_problem(state, check, timeout_s)
+            if isinstance(why, NoAnswer):  # Some apps answer only after their own time limit for a missing server.
+                timeout_s = probing.LONG_RESPONSE_TIMEOUT_S
+            if why is None and not is_live:
+                why = await self._find_end(row, state)
             if why is None:
                 await self._set_ready(row, state)
                 return
@@ -174,12 +180,25 @@ class AppReconciler:
                 return
             state = new_state
 
-    async def _find_problem(self, state: ReplicaState, check: HealthCheck) -> str | None:
+    async def _find_end(self, row: Replica, state: ReplicaState) -> str | None:
+        """Watch a healthy replica of a new release for a while; return the reason if its program ends, else None."""
+        steady_s = await self._db.read(partial(service.steady_s, org_id=row.org_id, row=row))
+        clock = asyncio.get_running_loop().time
+        until = clock() + steady_s
+        while (left_s := until - clock()) > 0:
+            await asyncio.sleep(min(left_s, STEADY_POLL_INTERVAL_S))
+            now = self._engine.states().get(row.key)
+            if now is None or now.restarts > state.restarts or now.phase == "waiting":
+                exited = _describe_exit(now) if now is not None else None
+                return f"it answered, and then it ended: {exited or 'its process is gone'}"
+        return None
+
+    async def _find_problem(self, state: ReplicaState, check: HealthCheck, timeout_s: float) -> str | None:
         if not state.is_listening:
             return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
         if state.health:  # The image's own check, where the owner chose no path.
             return None if state.health == "healthy" else f"the HEALTHCHECK of its image says: {state.health}"
-        return await check.check(state.address)
+        return await check.check(state.address, timeout_s)
 
     async def _set_ready(self, row: Replica, state: ReplicaState) -> None:
         self._pauses.pop(row.id, None)

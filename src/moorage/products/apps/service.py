@@ -33,6 +33,9 @@ from moorage.products.projects.tables import Project
 from moorage.runtime.engines.ports import THIS_MACHINE, Address
 
 DRAIN_MS = 30_000
+# A program may end after its first answer, for example when its connection to a server fails.
+FIRST_STEADY_S, STEADY_S = 2.0, 1.0  # before the first release of a project is live, and before a later one is
+PROVEN_KINDS = ("rollback", "restart")  # of deployments whose release was live before
 RUNNING = (ReplicaStatus.STARTING, ReplicaStatus.READY)
 
 
@@ -208,6 +211,15 @@ def set_failed(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
 def start_over(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
     """Move a ready replica back to `starting` after its process ended."""
     move(tx, REPLICA, row, to=ReplicaStatus.STARTING, port=None, host=None, reason=reason)
+
+
+def steady_s(tx: Tx, org_id: int, row: Replica) -> float:
+    """Return for how many seconds a healthy replica of a new release is watched before it counts as ready."""
+    deployment = deployments.find(tx, org_id, row.deployment_id)
+    if deployment is None or deployment.kind in PROVEN_KINDS:
+        return 0.0
+    project = service.find_by_id(tx, org_id, row.project_id)
+    return STEADY_S if project is not None and project.current_deployment_id else FIRST_STEADY_S
 
 
 def note_reason(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
