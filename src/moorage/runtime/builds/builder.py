@@ -239,23 +239,34 @@ class _Build:
             dependencies = []
         for step in dependencies:
             await self._run(paths, step, uid)
+        if dependencies and self._plan.language == "nodejs":
+            await self._repair(paths, uid)
         if cache and key and dependencies:
             await threads.to_end(cache.keep, key, self._folder, name)
         for step in commands:
             if not step.is_cached:
                 await self._run(paths, step, uid)
 
+    async def _repair(self, paths: environment.BuildPaths, uid: int) -> None:
+        """Replace packages whose install scripts could not download their libraries."""
+        modules = paths.source / (paths.base if paths.root is None else paths.root) / install.NODE_MODULES
+        step = await asyncio.to_thread(sharp.repair, modules, self._environment.layout(paths))
+        if step is not None:
+            _say(self._sink, f"note: {sharp.NOTE}")
+            await self._run(paths, step, uid)
+
     async def _build(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
             await threads.to_end(cache.put_back, self._folder, uid)
         command = self._plan.build
-        retries: tuple[environment.Retry, ...] = (warnings.retry(command),)
-        if self._plan.language == "nodejs" and self._plan.framework.startswith("Next.js"):
-            retries = (fonts.retry(command, self._environment.layout(paths)),)
-        elif self._plan.framework.startswith("Astro") and managers.node_manager(self._folder).name == "npm":
-            retries = (sharp.retry(command),)
-        elif self._plan.framework == "Hugo":
+        layout = self._environment.layout(paths)
+        retries: tuple[environment.Retry, ...] = ()
+        if self._plan.framework == "Hugo":
             retries = (hugo.retry(command),)
+        elif self._plan.language == "nodejs":
+            retries = (warnings.retry(command), sharp.retry(command, layout))
+            if self._plan.framework.startswith("Next.js"):
+                retries = (fonts.retry(command, layout), *retries)
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 

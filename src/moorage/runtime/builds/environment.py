@@ -48,6 +48,14 @@ NON_INTERACTIVE = {
     "PIP_NO_INPUT": "1",
     "PYTHONUNBUFFERED": "1",
 }
+# Time limits of package managers, for slow lines: most end an installation after 15 to 60 s without data.
+PATIENT = {
+    "npm_config_fetch_retries": "4",
+    "npm_config_fetch_timeout": "300000",
+    "YARN_HTTP_TIMEOUT": "300000",
+    "PIP_DEFAULT_TIMEOUT": "60",
+    "UV_HTTP_TIMEOUT": "120",
+}
 # Variables of uv that have the values of pip's, unless the user sets them.
 _UV_FROM_PIP = {
     "UV_DEFAULT_INDEX": "PIP_INDEX_URL",
@@ -239,7 +247,7 @@ class BuildEnvironment:
         return next(iter(self._tools.node_headers.values()), "")
 
     def _environment(self, layout: Layout) -> dict[str, str]:
-        env = toolchain.environment() | NON_INTERACTIVE
+        env = toolchain.environment() | NON_INTERACTIVE | PATIENT
         registry = env.get("npm_config_registry") or env.get("NPM_CONFIG_REGISTRY")
         return env | {
             "HOME": layout.tmp,

@@ -88,7 +88,8 @@ def _yarn(folder: Folder, version: str) -> NodeManager:
     is_classic = version.startswith("1.") if version else lock is None or "__metadata:" not in lock
     if is_classic:
         install = ("install", "--frozen-lockfile") if lock is not None else ("install",)
-        flags = ("--non-interactive", "--production=false")
+        # By default a package that does not arrive within 30 s fails the installation.
+        flags = ("--non-interactive", "--production=false", "--network-timeout=300000")
         return NodeManager("yarn", f"yarn@{version or YARN_CLASSIC}", install, flags)
     install = ("install", "--no-immutable" if lock is None else "--immutable")
     return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", install)
