@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+DENO = "DENO_DIR=.deno DENO_NO_PROMPT=1 DENO_NO_UPDATE_CHECK=1 DENO_TLS_CA_STORE=mozilla,system"
 HOST_PORT = "--bind ${HOST:-0.0.0.0}:${PORT:-8080}"
 
 
@@ -389,7 +390,25 @@ CASES = (
     Case("Dart", {"pubspec.yaml": "x"}, refusal="pubspec.yaml"),
     Case("Crystal", {"shard.yml": "x"}, refusal="shard.yml"),
     Case("C or C++", {"CMakeLists.txt": "x"}, refusal="CMakeLists.txt"),
-    Case("Deno", {"deno.json": "{}", "main.ts": "x"}, refusal="package.json with a `start` script"),
+    Case("Deno", {"deno.json": '{"tasks": {"start": "deno run -A main.ts", "build": "deno run -A build.ts"}}',
+         "main.ts": "Deno.serve(() => new Response('ahoy'));"},
+         f"{DENO} deno cache main.ts && {DENO} deno task build",
+         start=f"{DENO} DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno task start", server="deno"),
+    Case("Deno", {"deno.jsonc": "{\n  // tasks come later\n}", "server.ts": "Deno.serve(() => new Response());"},
+         f"{DENO} deno cache server.ts", start=f"{DENO} DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno run -A server.ts",
+         server="deno"),
+    Case("Deno", {"main.ts": "import { serve } from 'https://deno.land/std@0.140.0/http/server.ts';\nserve(answer);"},
+         f"{DENO} deno cache main.ts", start=f"{DENO} DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno run -A main.ts",
+         server="deno"),
+    Case("Deno", {"deno.json": "{}", "main.ts": "export default { fetch: () => new Response('ahoy') };"},
+         f"{DENO} deno cache main.ts", start=f"{DENO} deno serve -A --host 0.0.0.0 --port $PORT main.ts",
+         server="deno"),
+    Case("Deno", {"deno.json": '{"tasks": {"build": "deno compile --output=app main.ts", "start": "./app"}}',
+         "main.ts": "Deno.serve(() => new Response('ahoy'));", "package.json":
+         {"scripts": {"dev": "deno run --watch -A main.ts", "start": "./app"}}},
+         f"{DENO} deno cache main.ts", start=f"{DENO} DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno run -A main.ts",
+         server="deno"),
+    Case("Deno without a program", {"deno.json": "{}", "lib.ts": "x"}, refusal="no `start` task"),
     Case("R", {"app.R": "library(shiny)"}, refusal="app.R"),
     # Scripts and plain files.
     Case("Python", py(**{"main.py": ""}), start="python main.py"),

@@ -151,18 +151,20 @@ class AppReconciler:
         check = await self._db.read(read)
         clock, steadiness = asyncio.get_running_loop().time, health.Steadiness()
         deadline = clock() + self._db.env.settings.app_start_s
-        checks, timeout_s = 0, probing.RESPONSE_TIMEOUT_S
+        checks, timeout_s, ended = 0, probing.RESPONSE_TIMEOUT_S, ""
         while True:
             why = await self._find_problem(state, check, timeout_s)
             if isinstance(why, NoAnswer):  # Some apps answer only after their own time limit for a missing server.
                 timeout_s = probing.LONG_RESPONSE_TIMEOUT_S
             if why is None and not is_live:
                 why = await self._find_end(row, state)
+                ended = why or ""
             if why is None:
                 await self._set_ready(row, state)
                 return
             is_over = clock() > deadline or steadiness.is_final(why, clock())
             has_failed = state.restarts >= MAX_CRASHES or is_over
+            why = ended or why
             if has_failed and not is_live:
                 await self._write(row, partial(service.set_failed, reason=check.explain(why)))
                 return

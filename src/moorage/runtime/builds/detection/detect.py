@@ -13,7 +13,7 @@ from moorage.runtime.builds.detection import go, managers, secret_names, starts,
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
-from moorage.runtime.builds.detection.table import ROWS, front_ends, node, other, python, sites
+from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, node, other, python, sites
 from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.detection.values import databases, examples, migrations, parts, servers, variables
@@ -111,7 +111,8 @@ def _apps_below(folder: Folder) -> list[str]:
     rows = (
         row
         for row in ROWS
-        if (row.language != "python" or row in (*sites.HUGO_THEMES, *sites.ROWS)) and row not in other.DOCKER
+        if (row.language != "python" or row in (*deno.ROWS, *sites.HUGO_THEMES, *sites.ROWS))
+        and row not in other.DOCKER
     )
     is_shell = _is_shell(folder)
     if not is_shell and (

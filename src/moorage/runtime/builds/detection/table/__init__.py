@@ -5,7 +5,7 @@ To add a framework, add a row to one of the modules, and a case for it to tests/
 
 from __future__ import annotations
 
-from moorage.runtime.builds.detection.table import node, nx, other, python, sites
+from moorage.runtime.builds.detection.table import deno, node, nx, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -18,6 +18,7 @@ ROWS: tuple[Row, ...] = (
     *sites.ROWS[:2],  # Hugo sites have a package.json for their styles
     *node.BUNDLERS,
     *node.SERVERS,
+    *deno.ROWS,
     *python.APPS,
     *node.ANY,
     *python.SITES,

@@ -85,9 +85,6 @@ REFUSED = (
     refused("Dart", "Dart", file("pubspec.yaml"), is_compiled=True),
     refused("Crystal", "Crystal", file("shard.yml"), is_compiled=True),
     refused("C or C++", "a C build", file("CMakeLists.txt"), is_compiled=True),
-    Row("Deno", "container", "", file("deno.json", "deno.jsonc", "deno.lock") & ~file("package.json"),
-        refusal="deno.json is of a Deno app, and deno is not available here: add a package.json with a `start` script "
-                "that runs with Node.js"),
     refused("R", "R", contains(r"\bshiny\b", "app.R", "server.R", words="shiny") | file("renv.lock")),
 )  # fmt: skip
 DOCKERFILES = ("Dockerfile", "Containerfile")
