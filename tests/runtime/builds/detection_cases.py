@@ -359,9 +359,9 @@ CASES = (
     Case("Sphinx", {"docs/conf.py": "project = 'x'\nhtml_theme = 'furo'", "docs/index.rst": "", "docs/requirements.txt":
          "sphinx"}, "sphinx-build -b html docs docs/_build/html", "docs/_build/html",
          server="-r docs/requirements.txt sphinx furo"),
-    Case("Jekyll", {"_config.yml": "theme: minima", "index.html": "---\n---"}, refusal="_config.yml"),
+    Case("Jekyll", {"_config.yml": "theme: minima", "index.html": "---\n---"}, "jekyll build", "_site"),
     Case("Jekyll", {"_config.yml": "theme: x", ".nojekyll": "", "index.html": "---\nlayout: home\n---\n"},
-         refusal="_config.yml"),
+         "jekyll build", "_site"),
     Case("Zola", {"config.toml": "base_url = 'x'", "content/a.md": "x", "themes/a/b": ""}, refusal="zola"),
     Case("mdBook", {"book.toml": "x"}, refusal="book.toml"),
     # Go.

@@ -161,6 +161,7 @@ class _Build:
             python=found.python,
             uv=found.uv,
             go=found.go,
+            jekyll=found.jekyll,
             node=versions.find(settings, plan.node),
             # A version that was fetched for an old bundler does not know the option.
             node_options="" if plan.node or not table.node.needs_old_openssl(folder) else "--openssl-legacy-provider",

@@ -21,6 +21,7 @@ from moorage.settings import Settings
 CACHE = "/cache"
 UV = "/opt/moorage/uv"
 GO = "/opt/moorage/go"
+JEKYLL = "/opt/moorage/jekyll"
 # Headers and pkg-config files of the machine, for native modules.
 DEVELOPMENT = ("/usr/include", "/usr/share/pkgconfig")
 TMP = "/tmp"  # noqa: S108
@@ -145,6 +146,7 @@ class BuildEnvironment:
         node: Runtime | None = None,
         uv: Path | None = None,  # folders of downloaded toolchains
         go: Path | None = None,
+        jekyll: Path | None = None,
         node_options: str = "",
         has_pnpm: bool = False,
     ) -> None:
@@ -153,6 +155,7 @@ class BuildEnvironment:
         self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
         self._uv = uv
         self._go = go
+        self._jekyll = jekyll
         self._has_pnpm = has_pnpm
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         self._node_options = f"--max-old-space-size={settings.build_memory_mb * 3 // 4} {node_options}".strip()
@@ -200,6 +203,9 @@ class BuildEnvironment:
         self._tools.write(paths.bin)
         if self._go is not None:
             tools.write_wrapper(paths.bin / "go", f"{self._go_root}/bin/go")
+        if self._jekyll is not None:
+            place = JEKYLL if self._is_sandboxed else str(self._jekyll)
+            tools.write_wrapper(paths.bin / "jekyll", f"{place}/bin/jekyll")
         if not self._is_sandboxed and (pip := toolchain.find_pip()) is not None:
             # In a folder of its own, because pip's folder also has the platform's packages.
             (paths.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
@@ -239,7 +245,8 @@ class BuildEnvironment:
         if (pip := toolchain.find_pip()) is not None:
             binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
         binds |= {path: path for path in DEVELOPMENT if os.path.isdir(path)}
-        binds |= {inside: str(path) for inside, path in ((UV, self._uv), (GO, self._go)) if path is not None}
+        own = ((UV, self._uv), (GO, self._go), (JEKYLL, self._jekyll))
+        binds |= {inside: str(path) for inside, path in own if path is not None}
         return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
 
     @property

@@ -347,7 +347,7 @@ def _static_plan(request: BuildRequest, folder: Folder, match: Match | None) -> 
         return _plan_without_build(request, folder, row, plan)
     needed = _missing(row, folder) if row and not is_own and language == "python" else ""
     install = ""
-    if folder.package is not None and language in ("nodejs", ""):
+    if folder.package is not None and language in ("nodejs", "") and plan.framework != sites.JEKYLL:
         install, plan = managers.node_manager(folder).label, replace(plan, language="nodejs")
     elif language == "python":
         install = python_manager(folder)

@@ -50,21 +50,31 @@ def fetch(version: str, parent: Path, scratch: Path) -> None:
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name, path=toolchain.SYSTEM_PATH) is None]
     if missing:
         raise BuildFailed(f"{missing[0]} is not installed")
-    options = _options(release, scratch)
-    _run(["apt-get", *options, "update"], scratch)
+    options = apt_options(release, scratch)
+    run(["apt-get", *options, "update"], scratch)
     downloads, files = scratch / "downloads", scratch / "files"
     downloads.mkdir()
     names = [*(name.format(version) for name in _PYTHON), *_LIBRARIES]
-    _run(["apt-get", *options, "download", *names], downloads)
+    run(["apt-get", *options, "download", *names], downloads)
     for path in sorted(downloads.glob("*.deb")):
-        _run(["dpkg-deb", "--extract", str(path), str(files)], scratch)
+        run(["dpkg-deb", "--extract", str(path), str(files)], scratch)
     try:
         _assemble(version, machine, files / "usr", scratch / "fresh", parent / NAME.format(version))
     except (OSError, StopIteration) as error:
         raise BuildFailed(f"the packages of Debian {release} do not have the expected files: {error}") from error
 
 
-def _options(release: str, scratch: Path) -> list[str]:
+def release() -> str:
+    """Return the code name of the machine's release of Debian; "" for another system."""
+    try:
+        text = Path("/etc/os-release").read_text()
+    except OSError:
+        return ""
+    code = re.search(r"^VERSION_CODENAME=\"?([a-z]+)\"?$", text, re.MULTILINE)
+    return code[1] if code and re.search(r"^ID=\"?debian\"?$", text, re.MULTILINE) else ""
+
+
+def apt_options(release: str, scratch: Path) -> list[str]:
     """Return the options with which apt uses one release, and no file of the machine's package manager."""
     uri, signed_by = _archive(scratch)
     (scratch / "lists").mkdir()
@@ -85,7 +95,7 @@ def _options(release: str, scratch: Path) -> list[str]:
 
 def _archive(scratch: Path) -> tuple[str, str]:
     """Return the address of the machine's Debian archive and the file of its keys; "" without a file."""
-    for line in _run(["apt-get", "indextargets", "--format", _ARCHIVE], scratch).splitlines():
+    for line in run(["apt-get", "indextargets", "--format", _ARCHIVE], scratch).splitlines():
         uri, component, signed_by = (*line.split(" "), "", "")[:3]
         if component == "main" and "security" not in uri and re.fullmatch(r"https?://[\w.:/~%@+-]+", uri):
             return uri, signed_by if signed_by.startswith("/") else ""
@@ -125,11 +135,11 @@ def _assemble(version: str, machine: _Machine, source: Path, fresh: Path, target
     packages.make_readable(fresh)
     for program in (loader.name, name):
         (private / program).chmod(0o755)
-    _run([str(private / machine.loader), "--library-path", str(private), str(private / name), "--version"], fresh)
+    run([str(private / machine.loader), "--library-path", str(private), str(private / name), "--version"], fresh)
     fresh.rename(target)
 
 
-def _run(argv: list[str], folder: Path) -> str:
+def run(argv: list[str], folder: Path) -> str:
     """Run a program and return its standard output; raises BuildFailed."""
     env = toolchain.environment() | {"HOME": str(folder), "DEBIAN_FRONTEND": "noninteractive"}
     env |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}

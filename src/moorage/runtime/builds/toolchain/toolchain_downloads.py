@@ -76,7 +76,7 @@ def ensure(settings: Settings, package: Package, say: Say, *, into: Path | None 
     machine = platform.machine()
     if machine not in package.digests:
         raise BuildFailed(f"there is no {package.name} for this machine, which is a {machine}")
-    with _locked(own):
+    with locked(own):
         target = own / package.to
         if not target.is_dir():
             say(f"fetching {package.name} {package.version}, once for this machine")
@@ -98,7 +98,7 @@ def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
     """Download a version of Python with uv, else with apt; raises BuildFailed."""
     own = settings.folder(FOLDER)
     uv = ensure(settings, UV, say) / "uv"
-    with _locked(own):
+    with locked(own):
         if (found := pythons(settings).get(version)) is not None:
             return found
         say(f"fetching Python {version}, once for this machine")
@@ -187,7 +187,7 @@ def _fetch(package: Package, own: Path, target: Path, machine: str, extra_ca: st
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Serialise downloads of all processes, and remove the files of a killed one."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -9,9 +9,10 @@ from pathlib import Path
 from moorage.runtime.builds.detection import go, python_versions
 from moorage.runtime.builds.detection.python_versions import Wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table import sites
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.builds.python import debian
-from moorage.runtime.builds.toolchain import toolchain_downloads
+from moorage.runtime.builds.toolchain import jekyll, toolchain_downloads
 from moorage.runtime.builds.toolchain.toolchain_downloads import Say
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
@@ -29,10 +30,13 @@ class Toolchains:
     python: Runtime | None = None
     uv: Path | None = None
     go: Path | None = None
+    jekyll: Path | None = None
 
 
 def find(settings: Settings, folder: Folder, plan: Plan, say: Say) -> Toolchains:
     """Return the toolchains of a plan, downloaded if needed; raises BuildFailed."""
+    if plan.framework == sites.JEKYLL:
+        return Toolchains(jekyll=jekyll.ensure(settings, say))
     if plan.language == "go":
         return Toolchains(go=_go(settings, folder, say))
     if plan.language != "python":

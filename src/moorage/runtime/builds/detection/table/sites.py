@@ -8,6 +8,7 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, subfolder
 
 INDEX = "index.html"
+JEKYLL = "Jekyll"
 OLDEST_HUGO = 124  # minor version that the package index has
 # Folders that repositories keep built or plain pages in.
 PAGES = (
@@ -80,13 +81,12 @@ ROWS = (
                                "the files of the theme, or use it as a Hugo module with `hugo mod vendor`"),
     # Links with the address of the configuration would lead to another host.
     Row("Hugo", "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server=_hugo),
-    Row("Jekyll", "static", "", file("_config.yml") & (
+    Row(JEKYLL, "static", "", file("_config.yml") & (
             contains(r"jekyll|github-pages", "Gemfile", words="jekyll") | subfolder("_posts", "_layouts", "_includes")
             | contains(r"(?m)^(?:theme|remote_theme|plugins|markdown)\s*:", "_config.yml", words="a theme or plugins"))
         & ~file("_site/index.html")
         & (~file(".nojekyll") | contains(r"\A---\s*$", "index.html", "index.md", words="front matter")),
-        refusal="_config.yml is of a Jekyll site, and Ruby is not available here: run `bundle exec jekyll build`, push "
-                "the folder _site, and set buildDir to _site"),
+        build="jekyll build", output="_site"),
     Row("Zola", "static", "", _ZOLA,
         refusal="config.toml is of a Zola site, and zola is not available here: run `zola build`, push the folder "
                 "public, and set buildDir to public"),
