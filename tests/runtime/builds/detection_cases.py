@@ -408,6 +408,13 @@ CASES = (
          {"scripts": {"dev": "deno run --watch -A main.ts", "start": "./app"}}},
          f"{DENO} deno cache main.ts", start=f"{DENO} DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno run -A main.ts",
          server="deno"),
+    Case("functions in Node.js", {"project.yml": "packages:\n  - name: port\n", "packages/port/tides/tides.js": "x",
+         "packages/port/tides/package.json": "{}", "packages/port/ships.js": "x", "packages/port/log/__main__.py": ""},
+         "npm install --prefix packages/port/tides --include=dev --no-audit --no-fund && npm run build --if-present "
+         "--prefix packages/port/tides", start="node -e"),
+    Case("functions in Python", {"project.yml": "packages:\n  - name: port\n", "packages/port/tides/__main__.py": "x",
+         "packages/port/tides/requirements.txt": "attrs"},
+         start="python -c", server="-r packages/port/tides/requirements.txt"),
     Case("Deno without a program", {"deno.json": "{}", "lib.ts": "x"}, refusal="no `start` task"),
     Case("R", {"app.R": "library(shiny)"}, refusal="app.R"),
     # Scripts and plain files.

@@ -13,7 +13,7 @@ from moorage.runtime.builds.detection import go, managers, secret_names, starts,
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
-from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, node, other, python, sites
+from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, functions, node, other, python, sites
 from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.detection.values import databases, examples, migrations, parts, servers, variables
@@ -108,12 +108,8 @@ def _is_unknown(folder: Folder) -> bool:
 
 def _apps_below(folder: Folder) -> list[str]:
     """Return the sub-folders with an app, else those one level deeper; [] where the folder itself is one."""
-    rows = (
-        row
-        for row in ROWS
-        if (row.language != "python" or row in (*deno.ROWS, *sites.HUGO_THEMES, *sites.ROWS))
-        and row not in other.DOCKER
-    )
+    known = (*deno.ROWS, *functions.ROWS, *sites.HUGO_THEMES, *sites.ROWS)
+    rows = (row for row in ROWS if (row.language != "python" or row in known) and row not in other.DOCKER)
     is_shell = _is_shell(folder)
     if not is_shell and (
         folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows)

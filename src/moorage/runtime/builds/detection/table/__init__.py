@@ -5,7 +5,7 @@ To add a framework, add a row to one of the modules, and a case for it to tests/
 
 from __future__ import annotations
 
-from moorage.runtime.builds.detection.table import deno, node, nx, other, python, sites
+from moorage.runtime.builds.detection.table import deno, functions, node, nx, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -19,6 +19,7 @@ ROWS: tuple[Row, ...] = (
     *node.BUNDLERS,
     *node.SERVERS,
     *deno.ROWS,
+    *functions.ROWS,
     *python.APPS,
     *node.ANY,
     *python.SITES,
