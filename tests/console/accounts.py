@@ -42,7 +42,7 @@ def sign_in_as(visit: Visit, role: str) -> None:
     made = call(visit.console, "POST", "/v1/api-tokens", {"name": f"a {role}", "role": role})
     organization = call(visit.console, "GET", "/v1/orgs")[0]["organizationId"]
     kept = json.dumps({"token": made["token"], "kind": "token", "organizationId": organization})
-    visit.page.add_init_script(f"sessionStorage.setItem('moorage.session', {json.dumps(kept)})")
+    visit.run_first(f"sessionStorage.setItem('moorage.session', {json.dumps(kept)})")
 
 
 def in_store(console: Console, work: Callable[[Database], Awaitable[T]]) -> T:
@@ -69,4 +69,4 @@ def sign_in_as_member(visit: Visit, email: str, role: Role) -> None:
         return session_for(db, user)
 
     kept = json.dumps({"token": in_store(visit.console, join), "kind": "session", "organizationId": organization})
-    visit.page.add_init_script(f"localStorage.setItem('moorage.session', {json.dumps(kept)})")
+    visit.run_first(f"localStorage.setItem('moorage.session', {json.dumps(kept)})")

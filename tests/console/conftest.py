@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.browser import headless_shell
+from playwright.sync_api import Page
 from tests.console.support import Console, Visit
 from tests.platform.leftovers import ended_workloads
 from tests.platform.running import Running, running
@@ -31,6 +32,12 @@ def console(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> 
     return Console(platform, shared.get("browser", headless_shell))
 
 
+@contextlib.contextmanager
+def open_pages() -> Iterator[list[Page]]:
+    """Pages that no test uses at the moment; they close with the browser."""
+    yield []
+
+
 @pytest.fixture
 def zone(shared: SharedServers) -> Zone:
     """The DNS records that the platform sees; tests use names of their own."""
@@ -39,8 +46,24 @@ def zone(shared: SharedServers) -> Zone:
 
 
 @pytest.fixture
-def visit(console: Console) -> Iterator[Visit]:
-    """A person at the console who has not signed in."""
-    with console.visit() as visit:
-        yield visit
-        assert visit.problems == []
+def own_profile() -> None:
+    """For a test that changes the clock or the settings of its browser profile, or opens more pages of the console."""
+
+
+@pytest.fixture
+def visit(console: Console, shared: SharedServers, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    """A person at the console who has not signed in.
+
+    Tests use one page one after another: the first load in a new browser profile takes twice the CPU time of others.
+    """
+    if "own_profile" in request.fixturenames:
+        with console.visit() as visit:
+            yield visit
+    else:
+        pages: list[Page] = shared.get("pages of the console", open_pages)
+        page = pages.pop() if pages else console.new_page()
+        with Visit(console, page).listening() as visit:
+            yield visit
+        visit.leave()
+        pages.append(page)  # If it could not be left, the next test opens another one.
+    assert visit.problems == []

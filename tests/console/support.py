@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 from tests.architecture.source import ROOT
 from tests.platform.running import Running
 
@@ -34,16 +34,17 @@ class Console:
     @contextlib.contextmanager
     def visit(self, *, scheme: Scheme = "light", width: int = 1440) -> Iterator[Visit]:
         """A browser profile of its own, with nobody signed in."""
-        size: Any = {"width": width, "height": 900}
-        context = self.browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-        page = context.new_page()
-        visit = Visit(self, page, [])
-        page.on("console", lambda said: visit.problems.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: visit.problems.append(str(error)))
+        page = self.new_page(scheme, width)
         try:
-            yield visit
+            with Visit(self, page).listening() as visit:
+                yield visit
         finally:
-            context.close()
+            page.context.close()
+
+    def new_page(self, scheme: Scheme = "light", width: int = 1440) -> Page:
+        """Open a page in a browser profile of its own."""
+        size: Any = {"width": width, "height": 900}
+        return self.browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce").new_page()
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,42 @@ class Visit:
 
     console: Console
     page: Page
-    problems: list[str]  # what the browser reports: errors of scripts, and violations of the policy
+    problems: list[str] = field(default_factory=list)  # errors of scripts, and violations of the policy
+    _scripts: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Visit]:
+        """Note the problems that the browser reports."""
+
+        def note_message(said: ConsoleMessage) -> None:
+            if said.type == "error":
+                self.problems.append(said.text)
+
+        def note_error(error: Error) -> None:
+            self.problems.append(str(error))
+
+        self.page.on("console", note_message)
+        self.page.on("pageerror", note_error)
+        try:
+            yield self
+        finally:
+            self.page.remove_listener("console", note_message)
+            self.page.remove_listener("pageerror", note_error)
+
+    def leave(self) -> None:
+        """Make the page as it was before the visit, with nobody signed in and nothing stored."""
+        for page in self.page.context.pages:
+            if page != self.page:
+                page.close()
+        self._scripts.close()
+        self.page.unroute_all()
+        self.page.context.clear_cookies()
+        self.page.goto(f"{self.console.url}/health")  # without scripts that could store something again
+        self.page.evaluate("localStorage.clear(); sessionStorage.clear()")
+
+    def run_first(self, script: str) -> None:
+        """Run a script before those of each page."""
+        self._scripts.enter_context(self.page.add_init_script(script))
 
     def open(self, path: str) -> None:
         self.page.goto(self.console.url + path)
@@ -63,7 +99,7 @@ class Visit:
         assert status == 200, answer
         kept = {"token": answer["data"]["token"], "kind": "session", "organizationId": answer["data"]["organizationId"]}
         script = f"localStorage.setItem('moorage.session', {json.dumps(json.dumps(kept))})"
-        self.page.add_init_script(f"if (!localStorage.getItem('moorage.session')) {script}")
+        self.run_first(f"if (!localStorage.getItem('moorage.session')) {script}")
 
     def settle(self, path: str) -> None:
         """Open a page, and wait until it shows its data."""

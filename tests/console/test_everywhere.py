@@ -77,6 +77,7 @@ def test_a_failure_shows_its_trace_and_another_try_helps(visit: Visit) -> None:
     visit.problems.clear()  # The browser reports the answer 500.
 
 
+@pytest.mark.usefixtures("own_profile")
 def test_nothing_moves_for_those_who_want_no_motion(console: Console, visit: Visit) -> None:
     visit.sign_in()
     visit.settle("/components")
@@ -89,6 +90,7 @@ def test_nothing_moves_for_those_who_want_no_motion(console: Console, visit: Vis
     assert "spin" in visit.page.evaluate(MOVING)
 
 
+@pytest.mark.usefixtures("own_profile")
 def test_a_hidden_tab_asks_for_nothing_and_is_up_to_date_when_it_is_shown(console: Console, visit: Visit) -> None:
     visit.page.clock.install()
     visit.sign_in()

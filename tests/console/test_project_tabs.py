@@ -46,6 +46,7 @@ def test_a_secret_is_shown_after_a_question_and_hidden_again(console: Console, v
     assert (revealed["action"], revealed["details"]) == ("project.secret_revealed", {"secret": "API_KEY"})
 
 
+@pytest.mark.usefixtures("own_profile")
 def test_a_domain_is_verified_by_itself_once_its_record_exists(console: Console, visit: Visit, zone: Zone) -> None:
     name = make_site(console, "domain-site")
     visit.page.clock.install()

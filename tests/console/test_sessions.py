@@ -30,6 +30,7 @@ def other_tab(visit: Visit, path: str) -> Page:
     return page
 
 
+@pytest.mark.usefixtures("own_profile")
 def test_a_change_in_one_tab_appears_in_the_other(console: Console, visit: Visit) -> None:
     name = make_site(console, "two-tabs")
     visit.sign_in()
@@ -45,6 +46,7 @@ def test_a_change_in_one_tab_appears_in_the_other(console: Console, visit: Visit
     expect(other.get_by_role("table", name="Variables")).to_contain_text("GREETING")
 
 
+@pytest.mark.usefixtures("own_profile")
 def test_signing_out_in_one_tab_ends_the_other(visit: Visit) -> None:
     visit.open("/")
     visit.page.get_by_role("button", name=DEMO).click()
@@ -59,6 +61,7 @@ def test_signing_out_in_one_tab_ends_the_other(visit: Visit) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.usefixtures("own_profile")
 def test_tabs_work_in_organizations_of_their_own(console: Console, visit: Visit) -> None:
     call(console, "POST", "/v1/orgs", {"name": "Second harbor"})
     visit.open("/")
