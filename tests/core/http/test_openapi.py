@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from moorage.core.http.paging import CursorPage, CursorQuery, Page, PageQuery
 from moorage.core.http.route import MB, Router, Scope, Upload, Uuid
 from moorage.docs.reference import openapi_document
 
-DOCUMENT = openapi_document()
+whole_document = functools.cache(openapi_document)  # not made by each process that collects tests
 
 
 class EnvVar(Input):
@@ -96,13 +97,13 @@ def check_valid(document: dict[str, Any]) -> None:
 
 
 def test_the_document_is_openapi_and_every_reference_in_it_leads_somewhere(drawn: dict[str, Any]) -> None:
-    check_valid(DOCUMENT)
+    check_valid(whole_document())
     check_valid(drawn)
 
 
 def test_a_document_that_is_wrong_would_be_noticed() -> None:
-    wrong = {**DOCUMENT, "paths": {"/v1/me": {"get": {"responses": {"200": {}}}}}}
-    dangling = {**DOCUMENT, "components": {}}
+    wrong = {**whole_document(), "paths": {"/v1/me": {"get": {"responses": {"200": {}}}}}}
+    dangling = {**whole_document(), "components": {}}
 
     with pytest.raises(Exception, match="description"):
         check_valid(wrong)
@@ -134,26 +135,26 @@ def pointed_at(document: dict[str, Any], response: dict[str, Any], pointer: str)
 
 
 def test_an_operation_on_a_resource_is_led_to_by_a_link() -> None:
-    targets = {link["operationId"] for _, _, link in links_in(DOCUMENT)}
+    targets = {link["operationId"] for _, _, link in links_in(whole_document())}
 
-    operations = [operation for item in DOCUMENT["paths"].values() for operation in item.values()]
+    operations = [operation for item in whole_document()["paths"].values() for operation in item.values()]
     assert {each["operationId"] for each in operations if path_parameters(each)} == targets
 
 
 def test_a_link_fills_every_path_parameter_from_a_field_that_the_answer_has() -> None:
-    named = {each["operationId"]: each for item in DOCUMENT["paths"].values() for each in item.values()}
+    named = {each["operationId"]: each for item in whole_document()["paths"].values() for each in item.values()}
 
-    for operation, response, link in links_in(DOCUMENT):
+    for operation, response, link in links_in(whole_document()):
         assert set(link["parameters"]) == path_parameters(named[link["operationId"]])
         for expression in link["parameters"].values():
             if expression.startswith("$request.path."):
                 assert expression.removeprefix("$request.path.") in path_parameters(operation)
             else:
-                assert pointed_at(DOCUMENT, response, expression.removeprefix("$response.body#"))
+                assert pointed_at(whole_document(), response, expression.removeprefix("$response.body#"))
 
 
 def test_a_link_is_made_from_a_collection_and_from_what_a_route_says_that_it_identifies() -> None:
-    links = {(operation["operationId"], link["operationId"]): link for operation, _, link in links_in(DOCUMENT)}
+    links = {(operation["operationId"], link["operationId"]): link for operation, _, link in links_in(whole_document())}
 
     first_member = {"org_id": "$request.path.org_id", "user_id": "$response.body#/data/0/userId"}
     built = {"name": "$response.body#/data/name", "uuid": "$response.body#/data/deploymentUuid"}
@@ -226,7 +227,7 @@ def test_a_guarded_route_tells_of_every_failure_and_its_headers(drawn: dict[str,
 
 
 def test_a_receiver_tells_of_its_bare_refusals() -> None:
-    responses = operation_of(DOCUMENT, "post", "/webhook")["responses"]
+    responses = operation_of(whole_document(), "post", "/webhook")["responses"]
 
     assert responses["401"] == {"$ref": "#/components/responses/Refused"}
     assert set(responses) == {"200", "400", "401", "500"}
