@@ -148,11 +148,6 @@ class Settings(ClusterSettings):
         description="File with CA certificates for builds and apps, with the usual ones. Default for builds: the "
         "bundle of the system; `SSL_CERT_FILE` names another.",
     )
-    edge_socket: str = Field(
-        "",
-        description="Control socket of the edge on this machine, for an API or worker process with its own data "
-        "folder. Default: `run/edge.sock` in the data folder.",
-    )
     function_pool: int = Field(
         4, ge=0, le=256, description="Idle sandboxes per Python version in use; half as many for Node."
     )

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("core.kit", "core.hooks", "core.validated", "errors"),
-    ("client",),
+    ("client", "core.edges"),
     ("core.net", "core.cluster"),
     ("core.disk", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.logs", "runtime.shim"),

@@ -135,6 +135,7 @@ def test_services_select_pods(everything: list[dict[str, Any]]) -> None:
         "harbor": 1,
         "harbor-api": 2,
         "harbor-functions": 1,
+        "harbor-functions-pods": 1,
         "harbor-gateway": 1,
         "harbor-postgres": 1,
         "harbor-s3": 1,
@@ -167,6 +168,28 @@ def test_the_service_of_functions_selects_pods_with_a_volume_for_their_spool(
     assert parts == ["functions", "platform"]
     assert (container["args"], container["volumeMounts"][0]["mountPath"]) == (["edge"], "/var/lib/moorage")
     assert edge["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "5Gi"
+
+
+def test_processes_that_call_functions_know_the_pods_that_run_them(
+    renderer: Renderer, everything: list[dict[str, Any]]
+) -> None:
+    hosts = "harbor-functions-0.harbor-functions-pods:8084,harbor-functions-1.harbor-functions-pods:8084"
+    found = {}
+    for item in everything:
+        if "template" in item.get("spec", {}):
+            given = variables(item["spec"]["template"]["spec"])
+            names_of_edges = ("MOORAGE_EDGE_HOSTS", "MOORAGE_EDGE_ADDRESS", "MOORAGE_EDGE_LINK_PORT")
+            found[item["metadata"]["name"]] = [given.get(name, {}).get("value") for name in names_of_edges]
+    service = find(everything, "Service", "harbor-functions-pods")["spec"]
+    edge = find(everything, "StatefulSet", "harbor-functions")["spec"]
+    alone = variables(find(renderer.render(), "StatefulSet", "harbor")["spec"]["template"]["spec"])
+
+    assert found["harbor"] == found["harbor-serve"] == [hosts, "harbor-functions:80", None]
+    assert found["harbor-functions"] == [None, None, "8084"]
+    assert found["harbor-gateway"] == [None, "harbor-functions:80", None]
+    assert found["harbor-work"] == [None, None, None]
+    assert (service["clusterIP"], edge["serviceName"]) == ("None", "harbor-functions-pods")
+    assert not alone.keys() & {"MOORAGE_EDGE_HOSTS", "MOORAGE_EDGE_ADDRESS"}
 
 
 def test_each_pod_requests_resources_and_the_platform_runs_once(everything: list[dict[str, Any]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from moorage.core.validated import Field, SecretStr, Validated, field_validator
+from moorage.core.edges import EdgePlaces
+from moorage.core.validated import Field, SecretStr, field_validator
 
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 
@@ -15,7 +16,7 @@ class Dockerfiles(StrEnum):
     OFF = "off"  # Dockerfiles are refused
 
 
-class ClusterSettings(Validated):
+class ClusterSettings(EdgePlaces):
     """Part of the settings."""
 
     # A Kubernetes cluster.
@@ -56,7 +57,8 @@ class ClusterSettings(Validated):
     edge_address: str = Field(
         "",
         pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$",
-        description="`host:port` of the edge, for `moorage gateway`. Without it, functions have no route there.",
+        description="`host:port` of the edge for public calls, for `moorage gateway` and with MOORAGE_EDGE_HOSTS. "
+        "Without it, functions have no route there.",
     )
     registry_url: str = Field(
         "",

@@ -70,7 +70,7 @@ class Control:
             self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
         )
         # A scheduled function needs an edge; a process without one leaves those ticks to others.
-        skip = "" if self.has_edge or settings.edge_socket else "schedule"
+        skip = "" if self.has_edge or settings.edge_socket or settings.edge_hosts else "schedule"
         self.scheduler = Scheduler(self.db, self.telemetry, self.app.handlers.ticks, skip=skip)
         self.clock_watch = ClockWatch(self.db, self.telemetry)
         self.clock_watch.on_step += [
@@ -84,13 +84,21 @@ class Control:
 
     @property
     def has_edge(self) -> bool:
-        """Whether an edge was started along with this process; `edge_socket` names one that runs by itself."""
-        return "MOORAGE_READY_FD" in os.environ and not self.is_gateway
+        """Whether an edge was started along with this process.
+
+        `edge_socket` names one that runs by itself, and `edge_hosts` those of other machines.
+        """
+        return self.is_supervised and not self.is_gateway and not self.settings.edge_hosts
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether `moorage up`, `moorage edge` or `moorage gateway` started this process."""
+        return "MOORAGE_READY_FD" in os.environ
 
     @property
     def duties(self) -> Duties:
         """Return the work of this process. An agent that runs functions alone has no public gateway."""
-        is_platform = self.has_edge and self.serves
+        is_platform = self.is_supervised and self.serves and not self.is_gateway
         return Duties(
             works=self.works,
             has_gateway=is_platform or self.is_gateway,

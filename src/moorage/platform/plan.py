@@ -32,6 +32,10 @@ RUNTIME_SETTINGS = frozenset(
 
 def make(settings: Settings) -> dict[str, Any]:
     """Return the plan of `moorage up`; raises BadSettings if a port is in use."""
+    if settings.edge_hosts and not (settings.uses_postgres and settings.edge_address):
+        raise BadSettings(
+            "MOORAGE_EDGE_HOSTS: edges elsewhere need MOORAGE_DATABASE_URL, and MOORAGE_EDGE_ADDRESS for public calls"
+        )
     folders.make(settings)
     folders.check_not_running(settings)
     if not settings.uses_postgres:
@@ -51,8 +55,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "warnings": sandbox_warnings(settings, report),
         "children": [
             _python("control", "moorage.platform.control_start", env),
-            _python("invoker", "moorage.runtime.workers.main", lean(env)),
-            _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
+            *([] if settings.edge_hosts else _functions(settings, env)),
             _caddy(settings),
         ],
     }
@@ -62,19 +65,24 @@ def make_edge(settings: Settings) -> dict[str, Any]:
     """Return the plan of a machine that only runs functions; raises BadSettings."""
     if not settings.uses_postgres:
         raise BadSettings("MOORAGE_DATABASE_URL: is needed here; on one machine `moorage up` runs the edge as well")
+    if settings.edge_hosts:
+        raise BadSettings("MOORAGE_EDGE_HOSTS: is for processes that call edges; an edge runs functions itself")
     folders.make(settings)
     settings = with_sandbox(settings)
-    check_ports(settings, ("edge_port",))
+    check_ports(settings, ("edge_port", "edge_link_port"))
     env = as_environment(settings)
     agent = _python("control", "moorage.platform.control_start", {**env, "MOORAGE_METRICS_PORT": "0"})
     agent["argv"].append("agent")
-    children = [
-        agent,
+    children = [agent, *_functions(settings, env)]
+    about = {"part": "edge", "api_url": settings.functions_url, "metrics_port": 0, "data": str(settings.data)}
+    return about | {"warnings": [], "children": children}
+
+
+def _functions(settings: Settings, env: dict[str, str]) -> list[dict[str, Any]]:
+    return [
         _python("invoker", "moorage.runtime.workers.main", lean(env)),
         _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
     ]
-    about = {"part": "edge", "api_url": settings.functions_url, "metrics_port": 0, "data": str(settings.data)}
-    return about | {"warnings": [], "children": children}
 
 
 def make_gateway(settings: Settings) -> dict[str, Any]:
@@ -155,7 +163,7 @@ def with_metrics_port(settings: Settings) -> Settings:
         return settings.model_copy(update={"metrics_port": sock.getsockname()[1]})
 
 
-PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port")
+PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port", "edge_link_port")
 
 
 def check_ports(settings: Settings, names: tuple[str, ...] = PORTS) -> None:

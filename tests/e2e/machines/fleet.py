@@ -69,6 +69,10 @@ class Fleet:
         with psycopg.connect(self.url) as connection:
             return connection.execute(query).fetchall()  # type: ignore[arg-type,unused-ignore]
 
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute(statement)  # type: ignore[call-overload,unused-ignore]
+
     def shims(self, name: str) -> list[Shim]:
         return shims_of(self.folder / name)
 

@@ -47,6 +47,7 @@ class EdgeStandIn:
     pushes: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     ran: Counter[str] = field(default_factory=Counter)  # number of runs by activation id
+    known: set[str] = field(default_factory=set)  # activation ids of runs that it has received
     _runner: web.AppRunner | None = None
     _started: str = ""
 
@@ -60,6 +61,7 @@ class EdgeStandIn:
                 web.patch("/routes", self._change),
                 web.post("/invoke", self._invoke),
                 web.get("/health", self._health),
+                web.post("/known", self._known),
             ]
         )
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -75,6 +77,9 @@ class EdgeStandIn:
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.json_response({"routes": len(self.routes), "started": self._started})
+
+    async def _known(self, request: web.Request) -> web.Response:
+        return web.json_response({"known": (await request.json())["activation"] in self.known})
 
     async def _put(self, request: web.Request) -> web.Response:
         self.pushes.append("all")

@@ -63,3 +63,11 @@
             - {name: {{ $name }}, value: {{ $value | quote }}}
             {{- end }}
 {{- end }}
+
+{{- /* Variables of processes that call functions in pods of their own. */ -}}
+{{- define "moorage.edges" }}
+            {{- if .Values.functions.replicas }}
+            - {name: MOORAGE_EDGE_ADDRESS, value: "{{ .Release.Name }}-functions:{{ .Values.services.functions.port }}"}
+            - {name: MOORAGE_EDGE_HOSTS, value: "{{ range $number := until (int .Values.functions.replicas) }}{{ if $number }},{{ end }}{{ $.Release.Name }}-functions-{{ $number }}.{{ $.Release.Name }}-functions-pods:8084{{ end }}"}
+            {{- end }}
+{{- end }}

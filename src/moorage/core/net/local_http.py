@@ -1,4 +1,4 @@
-"""HTTP client for processes on this machine, over unix sockets.
+"""HTTP client for processes of the platform: over unix sockets, and over links to other machines.
 
 A thousand schedules can be due in the same minute, each with a request of its own. So connections are persistent, one
 per request in flight.
@@ -7,6 +7,8 @@ per request in flight.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +28,10 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class LocalHttp:
-    """One client per process and socket; used within one event loop."""
+class KeptHttp(ABC):
+    """Keeps connections to one server; used within one event loop. A subclass opens them."""
 
-    def __init__(self, socket_path: Path) -> None:
-        self.socket_path = socket_path
+    def __init__(self) -> None:
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
 
@@ -67,18 +68,32 @@ class LocalHttp:
         return None
 
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_unix_connection(
-                    lambda: Connection(self._forget), str(self.socket_path)
-                )
+            connection = await self._open_connection(lambda: Connection(self._forget))
         except (OSError, TimeoutError) as error:
             raise NotConnected(str(error)) from error
         self._open.add(connection)
         return connection
 
+    @abstractmethod
+    async def _open_connection(self, make: Callable[[], Connection]) -> Connection:
+        """Open a connection with the protocol that `make` returns; raises OSError and TimeoutError."""
+
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
         if connection in self._free:
             self._free.remove(connection)
+
+
+class LocalHttp(KeptHttp):
+    """One client per process and socket."""
+
+    def __init__(self, socket_path: Path) -> None:
+        super().__init__()
+        self.socket_path = socket_path
+
+    async def _open_connection(self, make: Callable[[], Connection]) -> Connection:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_unix_connection(make, str(self.socket_path))
+        return connection

@@ -8,9 +8,9 @@ records show whether the function ran.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimit
 
 CONNECT_TIMEOUT_S = 2.0  # longer than a restart of the edge, so that callers do not notice one
 CONNECT_RETRY_S = 0.05
+T = TypeVar("T")
 
 
 class EdgeUnreachable(Internal):
@@ -82,7 +83,7 @@ class Health(msgspec.Struct, frozen=True):
     started: Any = None  # differs for each start of the edge
 
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _read_outcome = decoder_of(Outcome).decode
 _read_health = decoder_of(Health).decode
 
@@ -95,43 +96,32 @@ class EdgeClient:
         self.is_expected = True  # whether this machine runs an edge; an API process alone must not wait for one
         self._http = LocalHttp(socket_path)
 
-    async def invoke(self, call: Call) -> Outcome:
-        """Run a function and return its outcome.
+    async def invoke(self, call: Call, *, is_repeated: bool = False) -> Outcome:
+        """Run a function and return its outcome. `is_repeated`: the call may have been sent before.
 
         Raises NotFound and RateLimited if the edge refuses, Conflict for a known activation id, EdgeUnreachable and
         EdgeLost if the edge does not answer.
         """
-        status, body = await self._send("POST", "/invoke", _encode(call))
-        if status != 200:
-            raise _refusal(status)
-        try:
-            return _read_outcome(body)
-        except msgspec.DecodeError as error:
-            raise EdgeLost from error
+        return outcome_of(await self._send("POST", "/invoke", encode(call)))
 
     async def put_routes(self, routes: Sequence[EdgeRoute]) -> None:
         """Replace all routes; returns when they are active."""
-        await self._request("PUT", "/routes", _encode({"routes": routes}))
+        await self._request("PUT", "/routes", encode({"routes": routes}))
 
     async def change_routes(self, routes: Sequence[EdgeRoute], drop: Sequence[int] = ()) -> None:
         """Set some routes and drop others; returns when they are active."""
-        await self._request("PATCH", "/routes", _encode({"set": routes, "drop": drop}))
+        await self._request("PATCH", "/routes", encode({"set": routes, "drop": drop}))
 
     async def health(self) -> Health:
-        body = await self._request("GET", "/health", b"")
-        try:
-            return _read_health(body)
-        except msgspec.DecodeError as error:
-            raise EdgeLost from error
+        return health_of(await self._send("GET", "/health", b""))
 
     async def close(self) -> None:
         await self._http.close()
 
-    async def _request(self, method: str, path: str, body: bytes) -> bytes:
-        status, response = await self._send(method, path, body)
+    async def _request(self, method: str, path: str, body: bytes) -> None:
+        status, _ = await self._send(method, path, body)
         if status != 200:
-            raise _refusal(status)
-        return response
+            raise refusal(status)
 
     async def _send(self, method: str, path: str, body: bytes) -> Reply:
         """Send one request; retries only the connect, so that nothing is sent twice."""
@@ -148,7 +138,25 @@ class EdgeClient:
                 raise EdgeLost from error
 
 
-def _refusal(status: int) -> MoorageError:
+def outcome_of(reply: Reply) -> Outcome:
+    """Return the outcome of a call; raises the error of a refusal."""
+    return _decoded(reply, _read_outcome)
+
+
+def health_of(reply: Reply) -> Health:
+    return _decoded(reply, _read_health)
+
+
+def _decoded(reply: Reply, read: Callable[[bytes], T]) -> T:
+    if reply.status != 200:
+        raise refusal(reply.status)
+    try:
+        return read(reply.body)
+    except msgspec.DecodeError as error:
+        raise EdgeLost from error
+
+
+def refusal(status: int) -> MoorageError:
     if status == 404:
         return NotFound("The edge does not know this function")
     if status == 429:

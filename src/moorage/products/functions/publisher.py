@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,6 +74,7 @@ class Publisher:
         self.artifacts = artifacts
         self.telemetry = telemetry
         self.hidden = hidden
+        self.elsewhere: Callable[[int, int], Awaitable[None]] | None = None  # publishes to edges on other machines
         self._pushing = asyncio.Lock()
         self._unpacking = asyncio.Semaphore(MAX_CONCURRENT_UNPACKS)
         self._synced_start: Any = NEVER  # the start of the edge process that got all routes
@@ -127,10 +129,12 @@ class Publisher:
 
         Waits at most PUBLISH_TIMEOUT_S; `run` repeats a failed push.
         """
-        if not self.edge.is_expected:
-            return
         try:
-            await self._push([(org_id, function_id)], within_s=PUBLISH_TIMEOUT_S)
+            if self.elsewhere is not None:
+                async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+                    await self.elsewhere(org_id, function_id)
+            if self.edge.is_expected:
+                await self._push([(org_id, function_id)], within_s=PUBLISH_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - the change is committed; `run` repeats the push
             self.telemetry.log.warning("a function is not published yet", function=function_id, why=str(error))
 

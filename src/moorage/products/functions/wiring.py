@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from moorage.accounts.plans import service as plans
 from moorage.core import maintenance
@@ -24,6 +26,8 @@ from moorage.products.functions.records import metrics, retention
 from moorage.products.functions.records import routes as record_routes
 from moorage.products.functions.records.recorder import Recorder
 from moorage.products.functions.records.storing import OnScheduled
+from moorage.products.functions.remote.client import RemoteEdge
+from moorage.products.functions.remote.listener import EdgeListener
 from moorage.runtime.edge.spool import STARTED
 from moorage.runtime.sandbox.heavy import HeavyWork
 
@@ -40,6 +44,7 @@ class Functions(Product):
     recorder: Recorder
     packages: Packages
     edge_events: WakeupReceiver
+    listener: EdgeListener
     sandbox_state: Callable[[], str]
 
     @classmethod
@@ -55,11 +60,14 @@ class Functions(Product):
     ) -> Functions:
         """Make the wiring; `on_scheduled` receives the records of scheduled runs."""
         settings = db.env.settings
-        edge = EdgeClient(settings.edge_control_socket)
+        remote = RemoteEdge(settings.edge_hosts, db.env.ring) if settings.edge_hosts else None
+        edge = remote or EdgeClient(settings.edge_control_socket)
         hidden = HiddenValues()
         logs = FunctionLogs.of(settings)
         recorder = Recorder(db, telemetry, settings.folder("spool"), logs, on_scheduled=on_scheduled, hidden=hidden)
         publisher = Publisher(db, settings, edge, artifacts, telemetry, hidden)
+        if remote is not None:
+            recorder.elsewhere, publisher.elsewhere = remote.catch_up, remote.publish
 
         def on_edge_event(message: bytes) -> None:
             recorder.wake()
@@ -73,6 +81,9 @@ class Functions(Product):
             recorder=recorder,
             edge_events=WakeupReceiver(settings.folder("run") / "edge-events.sock", on_edge_event),
             packages=Packages(db, artifacts, installer, heavy),
+            listener=EdgeListener(
+                db.env.ring, settings.edge_control_socket, recorder.catch_up_here, publisher.publish, logs
+            ),
             sandbox_state=sandbox_state,
         )
 
@@ -93,8 +104,16 @@ class Functions(Product):
         self.edge.is_expected = duties.has_edge
 
     async def start(self, duties: Duties) -> None:
+        settings = self.db.env.settings
         if duties.has_edge:
             self.edge_events.open()
+            if settings.edge_link_port:
+                await self.listener.open(settings.host, settings.edge_link_port)
+        elif isinstance(self.edge, RemoteEdge):
+            self.recorder.logs.elsewhere = partial(_read_log, self.edge, asyncio.get_running_loop())
+            if duties.runs_apps:
+                # An edge that ran here before may have left records.
+                await self.recorder.catch_up_here()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
         return [self.publisher.run(), self.recorder.run()] if duties.has_edge else []
@@ -105,5 +124,13 @@ class Functions(Product):
 
     async def close(self) -> None:
         self.edge_events.close()
+        await self.listener.close()
         await self.edge.close()
         self.recorder.close()
+
+
+def _read_log(
+    edge: RemoteEdge, loop: asyncio.AbstractEventLoop, org_id: int, function_id: int, reference: str
+) -> bytes | None:
+    """Read log text of another machine from a thread."""
+    return asyncio.run_coroutine_threadsafe(edge.read_log(org_id, function_id, reference), loop).result()

@@ -165,7 +165,7 @@ class ScheduleRunner:
                 return await self._finish(run, run.due_at, error_message)
             else:
                 try:
-                    self._answered[activation_id] = await self.edge.invoke(_call(run))
+                    self._answered[activation_id] = await self.edge.invoke(_call(run), is_repeated=may_have_started)
                     return None
                 except (EdgeLost, Conflict):
                     may_have_started = True

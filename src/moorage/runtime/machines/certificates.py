@@ -1,4 +1,4 @@
-"""TLS contexts of connections between machines.
+"""TLS contexts of connections between machines, and between processes of the platform.
 
 All machines of a platform have the master key. Each derives the same certificate authority from it and signs its own
 certificate, so both sides of a connection prove that they have the key, and nothing has to be distributed. With several
@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from moorage.core.kit.crypto import KeyRing, derive, key_id
 from moorage.core.net.certificates import Authority, certificate_pem, key_pem
 
+EDGE_HOST = "edge.moorage.internal"  # name in the certificate of a process that accepts calls for its edge
 VALID_DAYS = 3650  # Each process makes its own certificate and keeps the key in memory.
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the curve P-256
 
@@ -30,17 +31,17 @@ class Contexts:
 
 
 def host_of(machine_id: int) -> str:
-    """Return the name in the certificate of a machine."""
+    """Return the name in the certificate of a machine; 0 for a process that only connects to machines."""
     return f"machine-{machine_id}.moorage.internal"
 
 
-def make_contexts(ring: KeyRing, machine_id: int) -> Contexts:
-    """Create the contexts of one machine; 0 for a process that only connects to machines."""
+def make_contexts(ring: KeyRing, host: str) -> Contexts:
+    """Create the contexts of one process; `host` is the name in its certificate."""
     now = datetime.now(UTC)
     authorities = [_derive(key, now) for key in ring.keys]
     trusted = "".join(certificate_pem(each.certificate) for each in authorities)
     key = ec.generate_private_key(ec.SECP256R1())
-    host, purposes = host_of(machine_id), [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = authorities[0].sign(key, host, [x509.DNSName(host)], purposes, now, VALID_DAYS)
     chain = key_pem(key) + certificate_pem(certificate)
     server, client = (ssl.SSLContext(each) for each in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))

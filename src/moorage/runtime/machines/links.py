@@ -89,7 +89,7 @@ class Links:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 to_reader, to_writer = await asyncio.open_connection(host, port or settings.api_port)
             writer.write(ACCEPTED)
-            await _pump_both(reader, writer, to_reader, to_writer)
+            await pump_both(reader, writer, to_reader, to_writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
             return
         finally:
@@ -163,9 +163,9 @@ class Links:
     def _tls(self) -> Contexts:
         if self._contexts is None:
             # A sole machine does without the library, which takes 9 MB.
-            from moorage.runtime.machines.certificates import make_contexts
+            from moorage.runtime.machines.certificates import host_of, make_contexts
 
-            self._contexts = make_contexts(self._env.ring, self._env.machine.id)
+            self._contexts = make_contexts(self._env.ring, host_of(self._env.machine.id))
         return self._contexts
 
 
@@ -204,7 +204,7 @@ class _Forward:
         self._connections.add(task)  # The event loop alone would let the task be collected.
         try:
             to_reader, to_writer = await self._connect()
-            await _pump_both(reader, writer, to_reader, to_writer)
+            await pump_both(reader, writer, to_reader, to_writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return
         finally:
@@ -237,7 +237,7 @@ async def _read_request(reader: asyncio.StreamReader) -> int | None:
     return int(text) if is_port else None
 
 
-async def _pump_both(
+async def pump_both(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     to_reader: asyncio.StreamReader,

@@ -18,7 +18,7 @@ import socket
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from struct import Struct
@@ -88,6 +88,8 @@ class FunctionLogs:
         self.limits = limits
         self._folder = folder
         self._segment_bytes = min(logfile.FILE_BYTES, limits.function_bytes // logfile.FILES_PER_OWN_LOG)
+        # Reads text of other machines: organization, function and reference; None without such machines.
+        self.elsewhere: Callable[[int, int, str], bytes | None] | None = None
         self._key = ""
         self._newest: OrderedDict[int, str] = OrderedDict()  # newest segment by function
         self._used: dict[int, int] = {}  # bytes of all segments by organization
@@ -229,7 +231,11 @@ class FunctionLogs:
                 with open(folder / f"{name}.log", "rb", buffering=0) as file:
                     frame = os.pread(file.fileno(), size, offset)
             except FileNotFoundError:
-                yield self._gap_of(name)
+                gap = self._gap_of(name)
+                found = None
+                if self.elsewhere is not None and gap.why is Missing.ELSEWHERE:
+                    found = self.elsewhere(org_id, function_id, reference)
+                yield found or gap
                 continue
             except OSError:
                 yield Gap(Missing.DAMAGED)

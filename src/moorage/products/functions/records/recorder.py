@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -62,6 +63,7 @@ class Recorder:
         self.changed = Changes()
         self.logs = logs
         self.on_scheduled = on_scheduled
+        self.elsewhere: Callable[[], Awaitable[bool]] | None = None  # stores the records of edges on other machines
         self._hidden = hidden or HiddenValues()
         self._db = db
         self._telemetry = telemetry
@@ -109,7 +111,13 @@ class Recorder:
         return BUSY_INTERVAL_S if self._stored > BUSY_RECORDS and not self.changed.is_followed else POLL_INTERVAL_S
 
     async def catch_up(self) -> bool:
-        """Store all records written before the call; return False on failure or timeout."""
+        """Store all records written before the call, also elsewhere; return False on failure or timeout."""
+        if self.elsewhere is None:
+            return await self.catch_up_here()
+        return all(await asyncio.gather(self.catch_up_here(), self.elsewhere()))
+
+    async def catch_up_here(self) -> bool:
+        """Store the records of this machine; return False on failure or timeout."""
         try:
             async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
                 return await self._share_pass()

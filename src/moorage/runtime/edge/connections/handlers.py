@@ -33,6 +33,10 @@ class Invoke(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class Known(msgspec.Struct):
+    activation: str
+
+
 class Routes(msgspec.Struct):
     routes: list[Route]
 
@@ -126,6 +130,9 @@ class PlatformHandler:
         match request.method, request.target:
             case b"POST", b"/invoke":
                 return self._invoke(connection, decode(request.body, Invoke))
+            case b"POST", b"/known":
+                known = decode(request.body, Known).activation in self._seen
+                return web.health({"known": known})
             case b"PUT", b"/routes":
                 self._table.replace(decode(request.body, Routes).routes)
             case b"PATCH", b"/routes":
