@@ -2,8 +2,8 @@
 
 A task that wakes up preempts an idle-class task at once, but the scheduler (EEVDF, Linux 6.6 and later) may pick the
 idle-class task again: the other one has used slightly more than its exact share. It then waits for the next scheduler
-tick, up to 4 ms with 250 Hz. Each wake-up of this process makes the scheduler of one CPU pick again, within a
-millisecond. Decision 76 has the measurements.
+tick, up to 4 ms with 250 Hz. Each wake-up of this process makes the scheduler of one CPU pick again. Decision 76 has
+the measurements.
 """
 
 from __future__ import annotations
