@@ -71,6 +71,18 @@ async def test_a_running_database_is_found_at_a_masked_address(team: Team) -> No
     assert (read["engineVersion"], read["engineExact"]) == ("16.4", True)
 
 
+@pytest.mark.parametrize(
+    ("name", "engine", "database"),
+    [("mysql", "mysql", "mysql_db"), ("postgres", "postgresql", "postgres_db"), ("my-shop", "mysql", "my_shop")],
+)
+async def test_the_default_database_is_none_of_the_server_s_own(
+    team: Team, name: str, engine: str, database: str
+) -> None:
+    await team.create(name, type=engine, version="8.4.2" if engine == "mysql" else "16.4.0")
+
+    assert (await team.read(name))["connectionDetails"]["database"] == database
+
+
 async def test_a_private_database_has_no_public_address(team: Team) -> None:
     await team.create(visibility="private", type="mysql", version="8.4.2")
     row = await team.set_running()

@@ -13,7 +13,7 @@ from moorage.core.http.models import Input, Output, optional
 from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.products.databases import urls
-from moorage.products.databases.service import NewDatabase
+from moorage.products.databases.service import RESERVED_DATABASES, NewDatabase
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.ports import ADMIN, READER, REPLICATOR, Extension
 from moorage.runtime.database_servers.software.releases import VERSIONS
@@ -22,9 +22,6 @@ from moorage.settings import Settings
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 # Names that the servers use themselves.
 RESERVED_USERS = frozenset((ADMIN, READER, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
-RESERVED_DATABASES = frozenset(
-    ("postgres", "template0", "template1", "mysql", "information_schema", "performance_schema", "sys")
-)
 
 
 def _printable(text: str) -> str:

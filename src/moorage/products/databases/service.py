@@ -37,6 +37,10 @@ GB = 2**30
 MB_OF_GB = 1024
 PASSWORD_CHARS = string.ascii_letters + string.digits
 PASSWORD_LENGTH = 32
+# Databases that the servers use themselves.
+RESERVED_DATABASES = frozenset(
+    ("postgres", "template0", "template1", "mysql", "information_schema", "performance_schema", "sys")
+)
 BACKUP_CRON = "0 3 * * *"
 BACKUP_DAYS = 7
 BACKUPS_TO_KEEP = 7
@@ -207,6 +211,11 @@ def _check_for_agents(new: NewDatabase) -> None:
         raise bad_field("architecture", NO_REPLICAS)
 
 
+def _default_db_name(name: str) -> str:
+    db_name = name.replace("-", "_")
+    return f"{db_name}_db" if db_name in RESERVED_DATABASES else db_name
+
+
 def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
     tier = tiers.find_tier(new.instance_type)
     values: dict[str, Any] = dict.fromkeys(
@@ -225,7 +234,7 @@ def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
         "region": new.region,
         "architecture": new.architecture,
         "username": new.username or f"u_{secrets.token_hex(5)}",
-        "db_name": new.db_name or new.name.replace("-", "_"),
+        "db_name": new.db_name or _default_db_name(new.name),
         "port": free_port(tx),
         "backup": new.backup,
         "backup_method": "logical",
