@@ -160,7 +160,9 @@ async def test_a_replica_is_started_and_ready_once_it_answers(world: World) -> N
 
     assert row.port == world.engine.states()[row.key].port
     assert world.engine.limits == {}
-    assert world.settled
+    async with asyncio.timeout(20):
+        while not world.settled:
+            await asyncio.sleep(0.01)
 
 
 async def test_the_cpu_of_a_replica_is_limited_some_time_after_it_is_ready_also_by_the_next_process(

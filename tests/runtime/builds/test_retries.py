@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry
 from moorage.runtime.builds.node import sharp, warnings
 
@@ -45,12 +46,23 @@ def install_sharp(folder: Path, version: str, *, has_library: bool = False) -> N
 def test_a_sharp_with_its_library_is_kept(tmp_path: Path, version: str, has_library: bool) -> None:
     install_sharp(tmp_path / "node_modules/sharp", version, has_library=has_library)
 
-    assert sharp.repair(tmp_path / "node_modules", LAYOUT) is None
+    assert sharp.repair(Folder(tmp_path, ""), LAYOUT) is None
+
+
+@pytest.mark.boundary("code-to-host", "A package.json that is a link out of the build is not read.")
+def test_a_link_to_a_file_without_an_end_is_not_followed(tmp_path: Path) -> None:
+    for place in ("sharp", "plugin/node_modules/sharp"):
+        (tmp_path / "node_modules" / place).mkdir(parents=True)
+        (tmp_path / "node_modules" / place / "package.json").symlink_to("/dev/zero")
+    (tmp_path / "node_modules/linked").symlink_to("/")
+
+    assert sharp.repair(Folder(tmp_path, ""), LAYOUT) is None
 
 
 def test_each_sharp_without_its_library_is_replaced_together_with_its_dependencies(tmp_path: Path) -> None:
     modules = tmp_path / "work/node_modules"
-    places = (modules / "sharp", modules / "plugin/node_modules/sharp", modules / "@scope/plugin/node_modules/sharp")
+    parents = (".", "plugin/node_modules", "@scope/plugin/node_modules", ".pnpm/sharp@0.30.7/node_modules")
+    places = [modules / parent / "sharp" for parent in parents]
     for place in places:
         install_sharp(place, "0.30.7")
     programs, tmp = tmp_path / "bin", tmp_path / "tmp"
@@ -62,7 +74,9 @@ def test_each_sharp_without_its_library_is_replaced_together_with_its_dependenci
         'echo new > "$3/node_modules/sharp/package.json"\n'
     )
     npm.chmod(0o755)
-    step = sharp.repair(modules, LAYOUT.__class__(str(tmp_path / "work"), "", str(tmp), "", "", "", ""))
+    step = sharp.repair(
+        Folder(tmp_path, "work"), LAYOUT.__class__(str(tmp_path / "work"), "", str(tmp), "", "", "", "")
+    )
 
     assert step is not None
     subprocess.run(step.argv, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})

@@ -250,8 +250,8 @@ class _Build:
 
     async def _repair(self, paths: environment.BuildPaths, uid: int) -> None:
         """Replace packages whose install scripts could not download their libraries."""
-        modules = paths.source / (paths.base if paths.root is None else paths.root) / install.NODE_MODULES
-        step = await asyncio.to_thread(sharp.repair, modules, self._environment.layout(paths))
+        folder = reading.Folder(paths.source, paths.base if paths.root is None else paths.root)
+        step = await asyncio.to_thread(sharp.repair, folder, self._environment.layout(paths))
         if step is not None:
             _say(self._sink, f"note: {sharp.NOTE}")
             await self._run(paths, step, uid)
@@ -261,13 +261,11 @@ class _Build:
             await threads.to_end(cache.put_back, self._folder, uid)
         command = self._plan.build
         layout = self._environment.layout(paths)
-        retries: tuple[environment.Retry, ...] = ()
+        retries: tuple[environment.Retry, ...] = (warnings.retry(command), sharp.retry(command, layout))
         if self._plan.framework == "Hugo":
             retries = (hugo.retry(command),)
-        elif self._plan.language == "nodejs":
-            retries = (warnings.retry(command), sharp.retry(command, layout))
-            if self._plan.framework.startswith("Next.js"):
-                retries = (fonts.retry(command, layout), *retries)
+        elif self._plan.framework.startswith("Next.js"):
+            retries = (fonts.retry(command, layout), *retries)
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 

@@ -6,13 +6,14 @@ reached, the package is installed without it, or not at all if it is an optional
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
+from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
+from moorage.runtime.builds.install import NODE_MODULES
 
 PACKAGE = "sharp@0.33"
 NOTE = "sharp could not be installed in the version of the project: a version that brings its library replaces it"
@@ -22,6 +23,7 @@ _MISSING = re.compile(
     r"|Something went wrong installing the \"sharp\" module|Could not load the \"sharp\" module"
     r"|Cannot find module '[^'\n]*\bsharp(?:-[\w.-]+)?\.node'"
 )
+_VERSION = re.compile(r'"version" ?: ?"(\d{1,4})\.(\d{1,4})\.')
 _OWN_LIBRARY = (0, 33)  # first version that has its library in packages of the registry
 
 
@@ -31,9 +33,9 @@ def retry(build: str, layout: Layout) -> Retry:
     return Retry(_MISSING, NOTE, "the build command with another sharp", ["/bin/sh", "-c", script])
 
 
-def repair(modules: Path, layout: Layout) -> Step | None:
-    """Return the step that replaces each sharp without its library in a folder of packages; None without one."""
-    found = [str(path.relative_to(modules.parent)) for path in _broken(modules)]
+def repair(folder: Folder, layout: Layout) -> Step | None:
+    """Return the step that replaces each sharp without its library in `node_modules`; None without one."""
+    found = [place for place in _places(folder) if _is_broken(folder, place)]
     if not found:
         return None
     script = _script(layout, found)
@@ -54,20 +56,26 @@ def _script(layout: Layout, places: list[str]) -> str:
     return f"rm -rf {fresh} && mkdir {fresh} && {install} && {pack} && (cd {own} && {copy})"
 
 
-def _broken(modules: Path) -> Iterator[Path]:
-    parents = [modules, *_nested(modules)]
-    for path in (parent / "sharp" for parent in parents):
-        try:
-            version = json.loads((path / "package.json").read_text()).get("version", "")
-        except (OSError, ValueError, AttributeError):
+def _places(folder: Folder) -> Iterator[str]:
+    """Yield the paths at which package managers put sharp."""
+    yield f"{NODE_MODULES}/sharp"
+    for name in _names(folder, NODE_MODULES):
+        if name == ".pnpm":
+            stored = (each for each in _names(folder, f"{NODE_MODULES}/.pnpm") if each.startswith("sharp@"))
+            yield from (f"{NODE_MODULES}/.pnpm/{each}/{NODE_MODULES}/sharp" for each in stored)
             continue
-        match = re.match(r"(\d{1,4})\.(\d{1,4})\.", str(version))
-        is_old = match is not None and (int(match[1]), int(match[2])) < _OWN_LIBRARY
-        if is_old and not path.is_symlink() and not any(path.glob("build/Release/*.node")):
-            yield path
+        packages = [f"{name}/{each}" for each in _names(folder, f"{NODE_MODULES}/{name}")] if name[0] == "@" else [name]
+        yield from (f"{NODE_MODULES}/{package}/{NODE_MODULES}/sharp" for package in packages)
 
 
-def _nested(modules: Path) -> list[Path]:
-    """Return the folders of packages inside of packages, one level deep."""
-    found = [*modules.glob("*/node_modules"), *modules.glob("@*/*/node_modules")]
-    return [path for path in found[:MAX_PACKAGES] if path.is_dir() and not path.is_symlink()]
+def _names(folder: Folder, parent: str) -> list[str]:
+    return os.listdir(folder.path / parent)[:MAX_PACKAGES] if folder.has_folder(parent) else []
+
+
+def _is_broken(folder: Folder, place: str) -> bool:
+    text = folder.find_text(f"{place}/package.json")
+    if text is None or (folder.path / place).is_symlink():
+        return False
+    match = _VERSION.search(text)
+    is_old = match is not None and (int(match[1]), int(match[2])) < _OWN_LIBRARY
+    return is_old and not folder.glob(f"{place}/build/Release/*.node")
