@@ -50,6 +50,7 @@ class Engines:
 
     apps: Engine
     databases: Engine
+    local_databases: Engine  # of this machine, also where databases are pods
     cronjobs: Engine
     app_programs: Programs
     cronjob_programs: Programs
@@ -72,9 +73,11 @@ def make_engines(
     image_builder = cache(partial(image_builds.make_builder, settings, db, artifacts, sources))
     builder = Builder(settings, is_sandboxed=is_sandboxed, images=image_builder)
     builds = LocalBuilds(settings, builder, artifacts, lambda plan: app_releases if plan.kind == "container" else sites)
+    databases = engine("databases", volumes_in="databases")
     engines = Engines(
         apps=engine("shims"),
-        databases=engine("databases", volumes_in="databases"),
+        databases=databases,
+        local_databases=databases,
         cronjobs=engine("cronjobs"),
         app_programs=programs(app_releases, make_images(db, artifacts)),
         cronjob_programs=programs(cronjob_releases, images),

@@ -108,7 +108,9 @@ def make_products(
         repositories=repositories,
         images=Images.make(db, artifacts, identity.gate),
         apps=apps,
-        databases=Databases.make(db, telemetry, artifacts, engines.databases, machines.links, is_sandboxed),
+        databases=Databases.make(
+            db, telemetry, artifacts, engines.databases, engines.local_databases, machines.links, is_sandboxed
+        ),
         cronjobs=Cronjobs.make(
             db,
             telemetry,

@@ -113,7 +113,7 @@ class Yard:
         telemetry, is_sandboxed = Telemetry(quiet=True), before.servers.is_sandboxed
         engine = make_engine(db.env.settings, "databases", is_sandboxed=is_sandboxed, volumes_in="databases")
         links = Links(db.env, telemetry)
-        self.parts = Databases.make(db, telemetry, self.app.artifacts, engine, links, is_sandboxed)
+        self.parts = Databases.make(db, telemetry, self.app.artifacts, engine, engine, links, is_sandboxed)
         self.handlers = Handlers()
         self.parts.register(self.handlers)
         self.run_jobs = Worker(db, self.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,)).run_due

@@ -24,11 +24,12 @@ from moorage.errors import IllegalMove
 from moorage.products.databases import service, tables
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.hosts.ports import FolderGone
+from moorage.products.databases.moving import service as moving
 from moorage.products.databases.servers import Servers, set_server
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.ports import ServerFailed
-from moorage.runtime.engines.ports import CannotStart, ReplicaState
+from moorage.runtime.engines.ports import Agents, CannotStart, ReplicaState
 
 ROUND_INTERVAL_S = 2.0
 PLAN_CHECK_INTERVAL_S = 60.0
@@ -54,6 +55,8 @@ class DatabaseReconciler:
     async def adopt(self) -> None:
         """Adopt running servers. Called once, before the first round."""
         await self._db.write(partial(claim, has_folder=lambda each: self._servers.root(each.id).is_dir()))
+        if (agents := self._servers.agents) is not None:
+            await self._db.write(partial(moving.begin_all, agents=agents))
         all_servers = await self._db.read(view)
         engine = self._servers.engine
         await engine.adopt({server.key: server.token for _, servers in all_servers for server in servers})
@@ -74,7 +77,7 @@ class DatabaseReconciler:
         loop = asyncio.get_running_loop()
         if loop.time() - self._plans_checked_at > PLAN_CHECK_INTERVAL_S:
             self._plans_checked_at = loop.time()
-            await self._db.write(enforce_plans)
+            await self._db.write(partial(enforce_plans, agents=self._servers.agents))
         states = self._servers.engine.states()
         all_databases = await self._db.read(view)
         is_settled = True
@@ -163,7 +166,7 @@ def _software_of(databases: View) -> set[str]:
 
 
 @across_organizations("each plan is looked at")
-def enforce_plans(tx: Tx) -> None:
+def enforce_plans(tx: Tx, agents: Agents | None = None) -> None:
     """Stop databases with an unpaid tier, and start them again once it is paid."""
     for database, plan, card_verified in tx.all(tables.WITH_PLANS):
         is_paid = not database.tier.paid or plans.counts_as_paid(tx.env.settings, Standing(plan, card_verified))
@@ -171,6 +174,8 @@ def enforce_plans(tx: Tx) -> None:
             move(tx, DATABASE, database, to=DatabaseStatus.STOPPED, status_reason=UNPAID)
         elif database.status == DatabaseStatus.STOPPED and database.status_reason == UNPAID and is_paid:
             move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=None)
+    if agents is not None:
+        moving.begin_all(tx, agents)  # One that was stopped when its platform moved to the cluster.
 
 
 def _fail(tx: Tx, org_id: int, database: Database, why: str) -> None:

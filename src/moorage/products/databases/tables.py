@@ -334,7 +334,7 @@ DELETE = Command(delete(database).where(_this))
 _CHANGING = (
     "project_id", "secret_name", "software", "engine_version", "engine_exact", "engine_note", "status_reason",
     "instance_type", "backup", "backup_method", "backup_cron", "backup_days", "backups_to_keep", "is_full",
-    "disk_bytes", "verified_at", "deleted_at", "port", "host",
+    "disk_bytes", "verified_at", "deleted_at", "port", "host", "visibility",
 )  # fmt: skip
 SET = {
     name: Command(update(database).where(_this).values(**{name: arg("new", _d[name].type), "updated_at": arg("now")}))

@@ -39,6 +39,8 @@ from moorage.products.databases.metrics import retention
 from moorage.products.databases.metrics import routes as metric_routes
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.sampling import Sampler
+from moorage.products.databases.moving import jobs as moving_jobs
+from moorage.products.databases.moving.jobs import Mover
 from moorage.products.databases.queries import routes as query_routes
 from moorage.products.databases.queries.service import Queries
 from moorage.products.databases.reconciler import DatabaseReconciler
@@ -66,6 +68,10 @@ class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
 def make_catalog(settings: Settings) -> SoftwareCatalog:
     if settings.engine is EngineName.KUBERNETES:  # Pods have the software of the image, which this process runs in too.
         return SoftwareCatalog([shared_folder()], shared_folder(), extra_ca=settings.extra_ca)
+    return make_local_catalog(settings)
+
+
+def make_local_catalog(settings: Settings) -> SoftwareCatalog:
     own = settings.folder("engines")
     return SoftwareCatalog([own, shared_folder()], own, extra_ca=settings.extra_ca)
 
@@ -82,6 +88,7 @@ class Databases(Product):
     trash: Trash
     sampler: Sampler
     archiver: Archiver
+    mover: Mover | None
     backups: backup_jobs.BackupJobs
 
     @classmethod
@@ -91,6 +98,7 @@ class Databases(Product):
         telemetry: Telemetry,
         artifacts: ArtifactStore,
         engine: Engine,
+        local_engine: Engine,
         links: Links,
         is_sandboxed: bool,
     ) -> Databases:
@@ -102,6 +110,10 @@ class Databases(Product):
         maker = BackupMaker(servers, artifacts)
         rebuilder = Rebuilder(servers, artifacts, archiver)
         restorer = Restorer(servers, maker, rebuilder, archiver)
+        mover = None
+        if engine.agents is not None:
+            local = Servers(db, local_engine, make_local_catalog(db.env.settings), is_sandboxed=is_sandboxed)
+            mover = Mover(servers, local, artifacts, rebuilder, restorer)
 
         async def remove_replica(database: Database) -> None:
             if database.is_replicated:
@@ -124,6 +136,7 @@ class Databases(Product):
             trash=Trash(servers, reconciler.wake),
             sampler=Sampler(db, servers, telemetry),
             archiver=archiver,
+            mover=mover,
             backups=backup_jobs.BackupJobs(
                 servers, maker, archiver, restorer.handle, restoring.give_up, RestoreTester(servers, rebuilder).handle
             ),
@@ -150,6 +163,8 @@ class Databases(Product):
         handlers.maintain(TRASH, TRASH_CRON, EmptyTrash(), empty_trash, lane=Lane.BACKUPS, on_each_machine=True)
         backup_jobs.register(handlers, self.backups)
         retention.register(handlers, self.servers.logs)
+        if self.mover is not None:
+            moving_jobs.register(handlers, self.mover)
         handlers.listen(OrganizationDeleted, _delete_databases)
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "databases", service.count)
@@ -169,6 +184,8 @@ class Databases(Product):
     async def adopt(self, duties: Duties) -> None:
         # Before any job: a job must not start a second process of a server that runs already.
         if duties.runs_apps:
+            if self.mover is not None:
+                await self.mover.adopt()
             await self.reconciler.adopt()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:

@@ -195,7 +195,7 @@ class Restorer:
             for hook in self.before_switch:
                 await hook(database)
             async with self.exclusive(database):
-                await self._switch(run, database, restored)
+                await self.switch(run, database, restored)
         except FAILURES as error:
             name = backup.name if backup else "The backup"
             why = f"{name} was not restored, the database is as it was: {error_message(error)}"
@@ -238,7 +238,7 @@ class Restorer:
             await run.write(partial(backups.fail, org_id=database.org_id, backup_id=safety.id, why=why))
             raise ServerFailed(f"the safety backup of the current data failed: {why}") from error
 
-    async def _switch(self, run: Run, database: Database, restored: Restored) -> None:
+    async def switch(self, run: Run, database: Database, restored: Restored) -> None:
         """Restart the server on the restored folder, or on the old one if that fails."""
         server = await self._point_to(run, database, restored.folder)
         try:

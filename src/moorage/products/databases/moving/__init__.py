@@ -1,0 +1,1 @@
+"""Moves databases of a machine to the cluster on which the platform runs now."""
