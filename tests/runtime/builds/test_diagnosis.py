@@ -275,8 +275,14 @@ def test_a_database_mends_failures_of_missing_servers_and_of_variables_with_thei
     assert not lacks_database("the variable API_KEY is not set, and so on", ("DBUSER",))
 
 
-def test_the_variable_of_a_server_that_the_platform_lacks_is_named() -> None:
-    output = "MongoParseError: Invalid scheme\n"
-
+@pytest.mark.parametrize(
+    "output",
+    [
+        "MongoParseError: Invalid scheme\n",
+        'MongooseError: The `uri` parameter to `openUri()` must be a string, got "undefined". Make sure\n',
+        "MongooseError: Operation `tasks.find()` buffering timed out after 10000ms\n",
+    ],
+)
+def test_the_variable_of_a_server_that_the_platform_lacks_is_named(output: str) -> None:
     assert "in the variable MONGO_URI, in `secrets`" in (explain(output, addresses=["REDIS_URL", "MONGO_URI"]) or "")
     assert "in a variable that the app reads" in (explain(output, addresses=["REDIS_URL"]) or "")

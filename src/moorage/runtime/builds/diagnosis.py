@@ -258,7 +258,6 @@ RULES = (
     ),
     rule(
         r"'NoneType' object has no attribute '_instantiate_plugins'|Expected string or URL object, got None"
-        r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
         r"|Either 'SQLALCHEMY_DATABASE_URI' or 'SQLALCHEMY_BINDS' must be set",
         _NO_ADDRESS,
     ),
@@ -270,7 +269,9 @@ RULES = (
         _no_database,
     ),
     rule(
-        r"MongoParseError: [^\n]+|Error: Invalid connection string$|/mongodb/lib/connection_string\.js",
+        r"MongoParseError: [^\n]+|Error: Invalid connection string$|/mongodb/lib/connection_string\.js"
+        r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
+        r"|MongooseError: Operation [^\n]+ buffering timed out",
         f"the app has no valid address of MongoDB: {_database_fix('MongoDB')}",
     ),
     rule(
