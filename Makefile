@@ -36,7 +36,7 @@ screenshots: $(VENV)/.dev $(VENV)/.system $(CONSOLE) ## write docs/images from a
 	@$(BIN)/python -m tests.console.screenshots docs/images
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system $(CONSOLE) console/node_modules/.dev tests/npm/node_modules/.installed ## run the everyday tests (10 minutes on 2 cores)
-	@$(BIN)/python -m pytest -p tests.heartbeat -n 4 --dist loadgroup --no-loadscope-reorder -m "$(EVERYDAY)" $(ARGS)
+	@$(BIN)/python -m pytest -p tests.heartbeat -n 5 --dist loadgroup --no-loadscope-reorder -m "$(EVERYDAY)" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)
