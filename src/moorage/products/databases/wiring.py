@@ -40,7 +40,6 @@ from moorage.products.databases.metrics import routes as metric_routes
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.sampling import Sampler
 from moorage.products.databases.moving import jobs as moving_jobs
-from moorage.products.databases.moving.jobs import Mover
 from moorage.products.databases.queries import routes as query_routes
 from moorage.products.databases.queries.service import Queries
 from moorage.products.databases.reconciler import DatabaseReconciler
@@ -88,7 +87,7 @@ class Databases(Product):
     trash: Trash
     sampler: Sampler
     archiver: Archiver
-    mover: Mover | None
+    mover: moving_jobs.Mover | None
     backups: backup_jobs.BackupJobs
 
     @classmethod
@@ -113,7 +112,7 @@ class Databases(Product):
         mover = None
         if engine.agents is not None:
             local = Servers(db, local_engine, make_local_catalog(db.env.settings), is_sandboxed=is_sandboxed)
-            mover = Mover(servers, local, artifacts, rebuilder, restorer)
+            mover = moving_jobs.Mover(servers, local, artifacts, rebuilder, restorer)
 
         async def remove_replica(database: Database) -> None:
             if database.is_replicated:

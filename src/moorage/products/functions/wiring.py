@@ -26,8 +26,8 @@ from moorage.products.functions.records import metrics, retention
 from moorage.products.functions.records import routes as record_routes
 from moorage.products.functions.records.recorder import Recorder
 from moorage.products.functions.records.storing import OnScheduled
-from moorage.products.functions.remote.client import RemoteEdge
-from moorage.products.functions.remote.listener import EdgeListener
+from moorage.products.functions.remote import client as remote_client
+from moorage.products.functions.remote import listener as remote_listener
 from moorage.runtime.edge.spool import STARTED
 from moorage.runtime.sandbox.heavy import HeavyWork
 
@@ -44,7 +44,7 @@ class Functions(Product):
     recorder: Recorder
     packages: Packages
     edge_events: WakeupReceiver
-    listener: EdgeListener
+    listener: remote_listener.EdgeListener | None
     sandbox_state: Callable[[], str]
 
     @classmethod
@@ -60,7 +60,7 @@ class Functions(Product):
     ) -> Functions:
         """Make the wiring; `on_scheduled` receives the records of scheduled runs."""
         settings = db.env.settings
-        remote = RemoteEdge(settings.edge_hosts, db.env.ring) if settings.edge_hosts else None
+        remote = remote_client.RemoteEdge(settings.edge_hosts, db.env.ring) if settings.edge_hosts else None
         edge = remote or EdgeClient(settings.edge_control_socket)
         hidden = HiddenValues()
         logs = FunctionLogs.of(settings)
@@ -74,6 +74,11 @@ class Functions(Product):
             if message == STARTED:
                 publisher.wake()
 
+        listener = None
+        if settings.edge_link_port:
+            listener = remote_listener.EdgeListener(
+                db.env.ring, settings.edge_control_socket, recorder.catch_up_here, publisher.publish, logs
+            )
         return cls(
             db=db,
             edge=edge,
@@ -81,9 +86,7 @@ class Functions(Product):
             recorder=recorder,
             edge_events=WakeupReceiver(settings.folder("run") / "edge-events.sock", on_edge_event),
             packages=Packages(db, artifacts, installer, heavy),
-            listener=EdgeListener(
-                db.env.ring, settings.edge_control_socket, recorder.catch_up_here, publisher.publish, logs
-            ),
+            listener=listener,
             sandbox_state=sandbox_state,
         )
 
@@ -107,9 +110,9 @@ class Functions(Product):
         settings = self.db.env.settings
         if duties.has_edge:
             self.edge_events.open()
-            if settings.edge_link_port:
+            if self.listener is not None:
                 await self.listener.open(settings.host, settings.edge_link_port)
-        elif isinstance(self.edge, RemoteEdge):
+        elif settings.edge_hosts and isinstance(self.edge, remote_client.RemoteEdge):
             self.recorder.logs.elsewhere = partial(_read_log, self.edge, asyncio.get_running_loop())
             if duties.runs_apps:
                 # An edge that ran here before may have left records.
@@ -124,13 +127,14 @@ class Functions(Product):
 
     async def close(self) -> None:
         self.edge_events.close()
-        await self.listener.close()
+        if self.listener is not None:
+            await self.listener.close()
         await self.edge.close()
         self.recorder.close()
 
 
 def _read_log(
-    edge: RemoteEdge, loop: asyncio.AbstractEventLoop, org_id: int, function_id: int, reference: str
+    edge: remote_client.RemoteEdge, loop: asyncio.AbstractEventLoop, org_id: int, function_id: int, reference: str
 ) -> bytes | None:
     """Read log text of another machine from a thread."""
     return asyncio.run_coroutine_threadsafe(edge.read_log(org_id, function_id, reference), loop).result()
