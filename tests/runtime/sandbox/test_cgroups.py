@@ -52,7 +52,8 @@ print("held", flush=True)
 sys.stdin.readline()
 """
 FAMILY = """
-import os, signal
+import os, signal, sys
+sys.stdin.readline()
 for _ in range(3):
     if os.fork() == 0:
         os.setsid()
@@ -232,6 +233,7 @@ def test_a_frozen_group_uses_no_time_until_it_is_thawed(group: Group, start: Sta
 def test_everybody_in_a_group_is_killed_though_frozen_and_in_other_sessions(group: Group, start: Start) -> None:
     family = start(FAMILY)
     group.attach(family.pid)
+    say(family)  # A child that was forked before the move would not be in the group.
     assert heard(family) == "all there"
     until(lambda: len(group.processes()) == 7)
     members = group.processes()
