@@ -47,7 +47,7 @@ def may_be_realtime() -> bool:
     return subprocess.run([sys.executable, "-I", "-S", "-c", code], stderr=subprocess.DEVNULL).returncode == 0
 
 
-@pytest.mark.boundary("tenant-to-tenant", "During a flood, the scheduler of each CPU picks a task every 0.5 ms.")
+@pytest.mark.boundary("tenant-to-tenant", "During a flood, the scheduler of each CPU picks a task every millisecond.")
 def test_each_cpu_wakes_up_often_while_it_is_needed(rescheduler: Rescheduler) -> None:
     rescheduler.update(True, now=0.0)
 

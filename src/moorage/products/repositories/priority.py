@@ -1,7 +1,7 @@
 """Low priority for git: a nice value, and a cgroup for transfers and gc.
 
 A git process works for one tenant and may take a core and gigabytes for minutes, so the API, the gateway and apps have
-priority. The limits are those of builds: a CPU and disk weight of 50, where the platform has 400.
+priority. The limits are those of builds: a CPU and disk weight of 50, where the platform has 1000.
 """
 
 from __future__ import annotations

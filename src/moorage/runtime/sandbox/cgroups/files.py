@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 MB = 1024 * 1024
 NORMAL_WEIGHT = 100
-PLATFORM_WEIGHT = 4 * NORMAL_WEIGHT  # With 10, sandboxes wait for ten times their CPU time when a thread computes.
+PLATFORM_WEIGHT = 10 * NORMAL_WEIGHT
 READ_BYTES = 64 * 1024  # more than any file read here has: `memory.stat` has about 2 KB
 FIRST_PAUSE_S, PAUSES = 0.0005, 10  # Doubled each time: after half a second, a killed process counts as stuck.
 PERIOD_US = 100_000  # the kernel's default period of CPU quotas

@@ -77,7 +77,7 @@ class Cgroups(Protocol):
         """Create a group, such as "cell-17". Raises OSError and leaves nothing behind."""
 
     def platform(self, pids: Iterable[int]) -> None:
-        """Give these platform processes four times the normal weight. Safe to repeat."""
+        """Give these platform processes ten times the normal weight. Safe to repeat."""
 
     def sweep(self) -> int:
         """Kill and remove groups of earlier processes with this token; return the number."""

@@ -17,7 +17,7 @@ import time
 
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
 
-INTERVAL_S = 0.0005
+INTERVAL_S = 0.001
 MAX_WAKEUPS_PER_S = 16_000  # of all CPUs: they share one interpreter
 LINGER_S = 5.0  # An organization may leave the idle class and return to it.
 REALTIME_PRIORITY = 1
