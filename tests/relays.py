@@ -26,10 +26,13 @@ class Relay:
         self._server = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self) -> None:
-        for sock in list(self._sockets):
+    def cut(self) -> int:
+        """End all connections, and return their number; new ones are accepted."""
+        doomed = list(self._sockets)
+        for sock in doomed:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+        return len(doomed) // 2
 
     def close(self) -> None:
         self._server.close()

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.cli.forwarder import forwarding
 from tests.cli.live import Shell
 from tests.e2e.projects_support import page
+from tests.relays import relaying
 
 from moorage.cli.overview.problems import problems_in
 from moorage.client import models
@@ -147,12 +147,12 @@ def test_lines_are_followed_with_those_of_a_deployment_that_begins(shell: Shell,
 
 
 def test_a_lost_connection_is_resumed_without_a_gap(shell: Shell, app: str) -> None:
-    with forwarding(shell.sites.running.ports["api"]) as forwarder:
-        address = f"http://127.0.0.1:{forwarder.port}"
+    with relaying(shell.sites.running.ports["api"]) as relay:
+        address = f"http://127.0.0.1:{relay.port}"
         with following(shell, "logs", "-f", app, "--search", "/part-", MOORAGE_URL=address) as lines:
             shell.sites.visit(app, "/part-1")
             read_until(lines, "/part-1")
-            assert forwarder.cut() > 0
+            assert relay.cut() > 0
             shell.sites.visit(app, "/part-2")
 
             seen = read_until(lines, "/part-2")

@@ -52,7 +52,7 @@ class Mover:
         self._restorer = restorer
 
     async def adopt(self) -> None:
-        """End servers of this machine: those of dead jobs, and those that ran here before the platform moved."""
+        """End database servers of this machine that a dead job or the platform before its move left running."""
         await self._local.engine.adopt({})
 
     async def handle(self, run: Run, job: MoveDatabase) -> None:

@@ -93,7 +93,7 @@ class RemoteEdge(EdgeClient):
         await asyncio.gather(*(self._ask(host, line) for host in self.hosts))
 
     async def read_log(self, org_id: int, function_id: int, reference: str) -> bytes | None:
-        """Return packed log text of the machine that has it; None if none of those that answer does."""
+        """Return packed log text from the edge that stores it; None if no edge that answers stores it."""
         folder_id = reference.partition(":")[0].rpartition("_")[2]
         known = self._has_log.get(folder_id)
         for host in [known] if known else [each for each in self.hosts if not each.is_away]:

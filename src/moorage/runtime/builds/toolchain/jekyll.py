@@ -98,7 +98,7 @@ def _download(release: str, scratch: Path) -> None:
     options = debian.apt_options(release, scratch)
     (scratch / "status").touch()
     (scratch / "downloads" / "partial").mkdir(parents=True)
-    # Without the machine's own list of packages, the dependencies are complete whatever is installed.
+    # An empty list of installed packages: apt then downloads all dependencies, also those that this machine has.
     options += ["-o", f"Dir::State::status={scratch / 'status'}"]
     options += ["-o", f"Dir::Cache::archives={scratch / 'downloads'}"]
     debian.run(["apt-get", *options, "update"], scratch)
