@@ -36,13 +36,13 @@ screenshots: $(VENV)/.dev $(VENV)/.system $(CONSOLE) ## write docs/images from a
 	@$(BIN)/python -m tests.console.screenshots docs/images
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system $(CONSOLE) console/node_modules/.dev tests/npm/node_modules/.installed ## run the everyday tests (10 minutes on 2 cores)
-	@$(BIN)/python -m pytest -p tests.heartbeat -n 5 --dist loadgroup --no-loadscope-reorder -m "$(EVERYDAY)" $(ARGS)
+	@$(BIN)/python -m pytest --processes 5 -m "$(EVERYDAY)" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system $(CONSOLE) console/node_modules/.dev tests/npm/node_modules/.installed ## run every test, also deep ones, twins and all on PostgreSQL
-	@$(BIN)/python -m pytest -p tests.heartbeat -n 4 --dist loadgroup --no-loadscope-reorder -m "not bench" --hypothesis-profile=all $(ARGS)
+	@$(BIN)/python -m pytest --processes 4 -m "not bench" --hypothesis-profile=all $(ARGS)
 
 lint: $(VENV)/.dev console-types ## check style and types
 	@$(BIN)/ruff check .

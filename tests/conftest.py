@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 import structlog
 from sqlalchemy import create_engine
-from tests import compiled, heavy_server, order
+from tests import compiled, heavy_server
 from tests.client import Client
 from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
 from tests.shared import SharedServers, group_of
@@ -50,7 +50,7 @@ hypothesis.settings.register_profile("all", deadline=None, max_examples=100)  # 
 hypothesis.settings.load_profile("everyday")
 
 # One process runs the tests that use PostgreSQL, so that one server is started.
-POSTGRES = pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.xdist_group("postgres")])
+POSTGRES = pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.group("postgres")])
 LEFT_OUT = "(both_stores or not postgres)"  # part of the marker expression of `make test`
 MEMORY = Path("/dev/shm")
 SHARED = pytest.StashKey[SharedServers]()
@@ -93,10 +93,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests of a file in one process, so that its fixtures are set up once; a test may name another group."""
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    if hasattr(config, "workerinput"):  # one of several processes
-        order.longest_first(items)
+        if item.get_closest_marker("group") is None:
+            item.add_marker(pytest.mark.group(item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)

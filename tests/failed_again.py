@@ -1,12 +1,11 @@
 """`python -m tests.failed_again`: run the tests that failed in the last run once more, one after another.
 
-pytest's own `--last-failed` does not find them: in a run of several processes a name ends with the test's group.
+pytest's own `--last-failed` would collect all tests, and has no limit.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +16,7 @@ MOST = 100  # More than that is no accident of the machine.
 
 def names() -> list[str]:
     """Return the names of failed tests, as pytest takes them."""
-    found = json.loads(FAILED.read_text()) if FAILED.is_file() else {}
-    return sorted({re.sub(r"@[\w-]+$", "", name) for name in found})
+    return sorted(json.loads(FAILED.read_text())) if FAILED.is_file() else []
 
 
 def main() -> int:
@@ -27,7 +25,7 @@ def main() -> int:
         print(f"{len(failed)} tests failed: they are not run again", file=sys.stderr)
         return 1
     print(f"running {len(failed)} failed tests once more:", *failed, sep="\n  ", flush=True)
-    return subprocess.run([sys.executable, "-m", "pytest", "-n", "0", *sys.argv[1:], *failed], check=False).returncode
+    return subprocess.run([sys.executable, "-m", "pytest", *sys.argv[1:], *failed], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ LONGEST = (
 
 def name_of(item: pytest.Item) -> str:
     """Return the name of the group that a test belongs to."""
-    mark = item.get_closest_marker("xdist_group")
+    mark = item.get_closest_marker("group")
     assert mark is not None
     return str(mark.args[0])
 

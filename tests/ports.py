@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 import socket
+from collections.abc import Iterator
 
 PORTS = range(30_000, 32_768)
-_WORKERS = 8  # processes that run tests at the same time, at most
+_PROCESSES = 8  # processes that run tests at the same time, at most
 
 # Each process has ports of its own, and comes back to one only after all the others.
-_own = PORTS[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS :: _WORKERS]
-_turn = itertools.cycle(_own)
-for _ in range(random.randrange(len(_own))):  # A run after another one does not meet the servers that it left behind.
-    next(_turn)
+_own = PORTS
+_turn: Iterator[int] = iter(())
+
+
+def take(process: int) -> None:
+    """Take the ports of one of the processes that run tests at the same time."""
+    global _own, _turn
+    _own = PORTS[process % _PROCESSES :: _PROCESSES]
+    _turn = itertools.cycle(_own)
+    for _ in range(
+        random.randrange(len(_own))
+    ):  # A run after another one does not meet the servers that it left behind.
+        next(_turn)
+
+
+take(0)
 
 
 def free_port() -> int:

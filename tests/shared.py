@@ -33,4 +33,4 @@ class SharedServers:
 
 
 def group_of(item: pytest.Item | None) -> list[object]:
-    return [mark.args for mark in item.iter_markers("xdist_group")] if item else []
+    return [mark.args for mark in item.iter_markers("group")] if item else []

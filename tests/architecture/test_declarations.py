@@ -15,7 +15,7 @@ from tests.architecture.source import ROOT, modules, nodes
 
 from moorage.settings import Settings
 
-pytestmark = pytest.mark.xdist_group("architecture")
+pytestmark = pytest.mark.group("architecture")
 
 # Dependencies that are used without an import.
 NOT_IMPORTED = {

@@ -12,7 +12,7 @@ from tests.architecture.source import SRC, calls, imports, modules, name_of, nod
 
 from moorage.runtime.engines import ports
 
-pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
+pytestmark = pytest.mark.group("architecture")  # one process reads the source, and not each of them
 
 # Modules of engines.
 CONCRETE = (

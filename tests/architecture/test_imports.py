@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.architecture.source import SRC, imports, modules, name_of
 
-pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
+pytestmark = pytest.mark.group("architecture")  # one process reads the source, and not each of them
 
 # From the bottom up. Packages on one line do not import each other, unless BESIDE says so.
 LAYERS: tuple[tuple[str, ...], ...] = (

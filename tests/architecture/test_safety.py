@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.architecture.source import ROOT, SRC, calls, functions, modules, name_of
 
-pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
+pytestmark = pytest.mark.group("architecture")  # one process reads the source, and not each of them
 
 SPAWNERS = {"Popen", "run", "call", "check_call", "check_output", "create_subprocess_exec", "execv", "execve", "spawnv"}
 

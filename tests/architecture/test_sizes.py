@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.architecture.source import SRC, functions, modules
 
-pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
+pytestmark = pytest.mark.group("architecture")  # one process reads the source, and not each of them
 
 FILE_LINES = 500
 FUNCTION_LINES = 60

@@ -59,7 +59,7 @@ def test_nothing_that_outlives_a_test_is_made_in_its_event_loop() -> None:
 
 
 def test_every_group_that_starts_early_exists() -> None:
-    groups = set(re.findall(r"xdist_group\(\"([^\"]+)\"\)", "\n".join(sources().values())))
+    groups = set(re.findall(r"group\(\"([^\"]+)\"\)", "\n".join(sources().values())))
     files = {Path(name).stem for name in sources()}
 
     assert [name for name in order.LONGEST if name not in groups | files | {"architecture", "postgres"}] == []

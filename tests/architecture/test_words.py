@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.architecture.source import SRC, modules, nodes
 
-pytestmark = pytest.mark.xdist_group("architecture")
+pytestmark = pytest.mark.group("architecture")
 
 VAGUE = {"what", "who", "whoever", "whom", "somebody", "nobody", "whatever"}
 MAX_PER_THOUSAND = 3

@@ -1,6 +1,6 @@
 """One platform for all tests of the command line.
 
-A test module with `pytestmark = pytest.mark.xdist_group("cli-live")` shares it with the others of that group; tests use
+A test module with `pytestmark = pytest.mark.group("cli-live")` shares it with the others of that group; tests use
 names of their own. `shell("projects", "list")` runs the command in a pipe, `shell.terminal(...)` in a pseudo-terminal.
 """
 

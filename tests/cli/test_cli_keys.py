@@ -19,7 +19,7 @@ from moorage.core.kit.secret_text import weakness
 from moorage.platform import keys
 from moorage.runtime.edge.route_file import RouteFile
 
-pytestmark = pytest.mark.xdist_group("cli-keys")
+pytestmark = pytest.mark.group("cli-keys")
 
 
 def new_key() -> str:

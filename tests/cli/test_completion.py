@@ -13,7 +13,7 @@ from tests.ports import free_port
 
 from moorage.cli.session.completion import names_in
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 BASH = """
 source <(moorage completion bash)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.live import Shell
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 SERVER = """
 const url = process.env.DATABASE_URL || ''

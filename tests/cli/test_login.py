@@ -9,7 +9,7 @@ import pytest
 from tests.cli.live import Shell
 from tests.ports import free_port
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def contexts_file(shell: Shell) -> Path:

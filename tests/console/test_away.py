@@ -12,7 +12,7 @@ from tests.console.support import Console
 from tests.platform.running import free_ports, running
 from tests.shared import SharedServers
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 AWAY = "The platform does not answer"
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.architecture.source import ROOT
 from tests.console.support import Console, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 PATHS = re.findall(r'path: "([^":]+)"', (ROOT / "console" / "src" / "pages.ts").read_text())
 

@@ -11,7 +11,7 @@ from tests.console.support import Console, Visit
 from tests.e2e.projects_support import Sites
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 BUILT_S = 120
 PROGRAM = """import time

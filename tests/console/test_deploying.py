@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.console.support import Console, Visit, write_site
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 # Drops files on the page, as a file manager does. Scripts cannot make entries of folders, so paths come from names.
 DROP = """([name, text]) => {

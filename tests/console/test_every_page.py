@@ -11,7 +11,7 @@ from tests.console.accounts import call
 from tests.console.support import Console, Scheme, Visit
 from tests.console.world import World, make_world
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 ROUTES = re.findall(r'path: "([^"]+)"', (ROOT / "console" / "src" / "pages.ts").read_text())
 PLAIN = [path for path in ROUTES if ":" not in path]

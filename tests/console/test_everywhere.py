@@ -11,7 +11,7 @@ from playwright.sync_api import Route, expect
 from tests.console.accounts import call, make_site
 from tests.console.support import Console, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 FAILURE = {"success": False, "error": {"code": "internal", "message": "the store is busy", "traceId": TRACE}}

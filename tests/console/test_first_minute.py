@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.console.support import DEMO, Console, Visit, write_site
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 
 def drop(page: Page, folder: Path) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.console.screenshots import archive, upload
 from tests.console.support import Console, Scheme, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 SELECT_ALL = "ControlOrMeta+a"
 HOSTILE = """import sys

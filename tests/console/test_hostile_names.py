@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from tests.console.accounts import call
 from tests.console.support import Console, Visit
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 MARKUP = "<img src=names onerror=alert(1)>"
 TURNED = "\u202egnp.exe"  # reads "exe.png" where marks are obeyed

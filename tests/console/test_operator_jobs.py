@@ -11,7 +11,7 @@ from tests.console.support import Console, Visit
 from moorage.core import jobs
 from moorage.core.db.store import Database
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 
 class Sail(msgspec.Struct, frozen=True, tag="console.sail"):

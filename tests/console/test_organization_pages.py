@@ -11,7 +11,7 @@ from tests.console.support import Console, Visit
 
 from moorage.accounts.identity.roles import Role
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

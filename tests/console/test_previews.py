@@ -14,7 +14,7 @@ from tests.e2e.projects_support import Codehost, Sites, new_name, page
 from tests.shared import SharedServers
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = [pytest.mark.xdist_group("projects"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("projects"), pytest.mark.deep]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

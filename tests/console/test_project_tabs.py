@@ -13,7 +13,7 @@ from tests.e2e.projects_support import Sites
 from tests.products.domains.dns_server import Zone
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 TABS = (

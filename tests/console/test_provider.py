@@ -11,7 +11,7 @@ from tests.accounts.identity.openid.provider import Provider, running_provider
 from tests.platform.running import running
 from tests.shared import SharedServers
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 CLIENT = "moorage-basic"
 CONTINUE = "Continue with 127.0.0.1"

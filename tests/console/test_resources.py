@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.console.accounts import call, sign_in_as
 from tests.console.support import Console, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 CREATE = "CREATE TABLE ships (id integer PRIMARY KEY, name text NOT NULL)"
 FILL = "INSERT INTO ships VALUES (1, '<img src=x onerror=alert(1)>'), (2, 'Aurora')"

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.console.accounts import call
 from tests.console.support import Console, Visit
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 SETTLED_MS = 120_000  # A restore starts a server again.
 # The next whole second, as a field for times of the browser's zone wants it.

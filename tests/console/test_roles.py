@@ -10,7 +10,7 @@ from tests.console.accounts import sign_in_as
 from tests.console.support import Console
 from tests.console.world import World, make_world
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("console"), pytest.mark.deep]
 
 # Names of controls that change something, by the role that the API wants.
 MEMBER = re.compile(

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.console.accounts import call, make_site
 from tests.console.support import DEMO, Console, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 
 def end_session(visit: Visit) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.console.support import DEMO, Console, Visit
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 
 def test_the_demo_user_signs_in_with_one_click_and_out_again(visit: Visit) -> None:

@@ -12,7 +12,7 @@ from tests.console.support import Console, Visit
 from tests.e2e.projects_support import Sites
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 EXPRESS = {"scripts": {"start": "node index.js", "build": HOSTILE}, "dependencies": {"express": "^5.0.0"}}

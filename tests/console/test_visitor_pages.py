@@ -12,7 +12,7 @@ from tests.console.support import Console, Scheme, Visit
 from tests.e2e.projects_support import Sites
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = pytest.mark.group("console")
 
 
 def test_the_api_page_sends_a_request_with_a_pasted_token(console: Console, visit: Visit) -> None:

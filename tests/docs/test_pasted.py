@@ -13,7 +13,7 @@ from tests.docs import pasted
 from tests.platform.running import Running, running
 from tests.ports import free_port
 
-pytestmark = pytest.mark.xdist_group("pasted-docs")
+pytestmark = pytest.mark.group("pasted-docs")
 PAGE_TIMEOUT_S = 600.0  # installing FastAPI on a loaded machine takes most of it
 
 

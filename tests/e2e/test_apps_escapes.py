@@ -29,7 +29,7 @@ from moorage.runtime.sandbox import syscalls
 from moorage.runtime.sandbox.usage import process_tree
 
 pytestmark = [
-    pytest.mark.xdist_group("apps-escapes"),
+    pytest.mark.group("apps-escapes"),
     pytest.mark.boundary(
         "code-to-host", "An app reads, changes and signals nothing of the platform, the machine or a neighbour."
     ),

@@ -27,7 +27,7 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import is_alive
 from tests.platform.running import free_ports
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("apps-faults")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("apps-faults")]
 
 STEADY, LOSER, SLEEPER = "steady", "loser", "sleeper"
 REPOSITORY = "acme/steady"

@@ -19,7 +19,7 @@ from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Event, is_alive,
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = pytest.mark.xdist_group("apps-life")
+pytestmark = pytest.mark.group("apps-life")
 
 SECRET = "open-sesame-47"
 SCALED = {"enabled": True, "minReplicas": 2, "maxReplicas": 3}

@@ -23,7 +23,7 @@ from tests.e2e.functions_support import Answer
 from tests.platform.running import free_ports
 from tests.postgres_server import running_postgres
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("apps-real")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("apps-real")]
 
 UP = [sys.executable, "-P", str(Path(__file__).with_name("apps_up.py"))]
 API_KEY, PASSWORD = "sk-of-the-harbor", "a password of the harbor master"

@@ -42,7 +42,7 @@ from tests.e2e.test_projects_faults import quiet_ports
 from tests.platform.running import running
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("chaos")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("chaos")]
 
 CHAOS_S = float(os.environ.get("CHAOS_S", "300"))
 SETTLED_S = 240.0

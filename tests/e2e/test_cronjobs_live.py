@@ -16,7 +16,7 @@ from tests.e2e.apps_life_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cronjobs")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cronjobs")]
 
 NEVER = "0 0 1 1 *"
 ENDED_S = 60.0

@@ -28,7 +28,7 @@ from tests.e2e.databases_support import (
 )
 
 pytest_plugins = ("tests.e2e.databases_fixtures",)
-pytestmark = pytest.mark.xdist_group("databases")
+pytestmark = pytest.mark.group("databases")
 
 NAMES = {POSTGRESQL: "shop", MYSQL: "blog"}
 SCHEMES = {POSTGRESQL: "postgresql", MYSQL: "mysql"}

@@ -11,7 +11,7 @@ from tests.e2e.databases_support import Databases, Harbor, wait_until
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ("tests.e2e.databases_fixtures",)
-pytestmark = pytest.mark.xdist_group("databases")
+pytestmark = pytest.mark.group("databases")
 
 COUNTER, STRANGER, VISITS = "counter", "stranger", "visits"
 PROCFILE = "web: python main.py\n"

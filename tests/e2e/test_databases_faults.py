@@ -36,7 +36,7 @@ from tests.e2e.databases_support import (
 from tests.e2e.projects_support import is_alive
 
 pytest_plugins = ("tests.e2e.databases_fixtures",)
-pytestmark = pytest.mark.xdist_group("databases")
+pytestmark = pytest.mark.group("databases")
 
 NAMES = {POSTGRESQL: "ledger", MYSQL: "orders"}
 NOTES, SMALL = "notes", "small"

@@ -14,7 +14,7 @@ from tests.products.repositories.support import Checkout
 from tests.runtime.images.building.image_builds import named, serving_base
 from tests.runtime.images.registry_support import RegistryServer
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("dockerfiles-live")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("dockerfiles-live")]
 
 SERVER = """
 import os, socket

@@ -15,7 +15,7 @@ from tests.products.repositories.support import Checkout
 from tests.runtime.images.building.image_builds import write
 from tests.runtime.images.registry_support import RegistryServer
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("dockerfiles-real")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("dockerfiles-real")]
 
 NODE = """
 FROM node AS deps

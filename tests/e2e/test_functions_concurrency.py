@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from tests.e2e.functions_support import ANY_LANGUAGE, Answer, Platform, at_once, held, new_name, wait_until
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 # Counts the calls that run in its instance, and says which instance that is. Whoever sees more than one says so.
 COUNTING = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.e2e.functions_support import MB, Answer, Platform, at_once, new_name, wait_until
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 HEALTHY_PYTHON = "HEALTHY = {'statusCode': 200, 'body': 'healthy'}\n"
 HEALTHY_NODE = "const HEALTHY = { statusCode: 200, body: 'healthy' };\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.e2e.functions_support import ECHO, LANGUAGES, MB, Answer, Platform, new_name, read_answer, split_answers
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 LIMIT = 6 * MB
 JSON = {"Content-Type": "application/json"}

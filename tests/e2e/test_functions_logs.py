@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.e2e.functions_support import Answer, Platform, at_once, new_name, wait_until
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 SAYS = {
     "python": (

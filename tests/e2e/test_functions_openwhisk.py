@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.e2e.functions_support import Platform, new_name
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, Page, sync_playwright
 from tests.command import moorage
 from tests.e2e.functions_support import Platform, read_answer
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 FLAGS = [

@@ -27,7 +27,7 @@ from tests.e2e.functions_support import (
     wait_until,
 )
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 PAUSE_S = 0.01  # between two calls of a client: fewer calls than are kept of one function, however fast the machine
 BACK_S = 15

@@ -25,7 +25,7 @@ from tests.e2e.functions_support import (
     zip_of,
 )
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 
 def says(language: str, text: str) -> str:

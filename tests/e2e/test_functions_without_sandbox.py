@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.functions_support import ECHO, LANGUAGES, new_name, started
 from tests.platform.running import clean_environment
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 # Takes from itself, and all it starts, the namespaces that a sandbox is made of; then decides as `moorage up` does.
 WITHOUT_NAMESPACES = """

@@ -18,7 +18,7 @@ from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
 from tests.runtime.engines.engine_support import LAB
 
-pytestmark = [pytest.mark.xdist_group("images-live"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("images-live"), pytest.mark.deep]
 
 BUILT_S = 240.0
 

@@ -18,7 +18,7 @@ from tests.core.mail import support as mail
 from tests.core.mail.support import Inbox
 from tests.e2e.functions_support import Platform, started, wait_until
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("monitors")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("monitors")]
 
 ALERTS = 4
 TOLD_S = 90.0

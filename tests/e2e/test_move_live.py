@@ -15,7 +15,7 @@ from tests.e2e.functions_support import make_platform
 from tests.platform.running import Running, free_ports, running
 from tests.postgres_server import running_postgres
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("upgrade")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("upgrade")]
 
 GREET = "def main(params):\n    return {'statusCode': 200, 'body': f\"hello {params.get('name')}\"}\n"
 

@@ -22,7 +22,7 @@ from tests.e2e.projects_support import Sites, page, started_sites, visit
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("projects")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("projects")]
 
 BUILT, ROLLED = "built", "rolled"
 REPOSITORY = "acme/built"

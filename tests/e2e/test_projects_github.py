@@ -10,7 +10,7 @@ from tests.e2e.projects_support import Codehost, Sites, new_name, page
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = pytest.mark.xdist_group("projects")
+pytestmark = pytest.mark.group("projects")
 
 SECRET = "not-for-strangers"
 # Publishes whatever it was given: what is on the page, a stranger has.

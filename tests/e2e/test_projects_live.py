@@ -12,7 +12,7 @@ from tests.products.repositories.support import Checkout
 from tests.runtime.builds.build_support import write_files
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = pytest.mark.xdist_group("projects")
+pytestmark = pytest.mark.group("projects")
 
 # A front end as they are: a package with a build script, and something that it depends on.
 NODE = {

@@ -13,7 +13,7 @@ from tests.e2e.projects_support import Event, Sites, new_name
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = pytest.mark.xdist_group("projects")
+pytestmark = pytest.mark.group("projects")
 
 SECRET = "hunter2-of-the-harbor"
 # A build as careless as they come: it prints what it was given, also where nobody would look for it.

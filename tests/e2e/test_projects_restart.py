@@ -10,7 +10,7 @@ from tests.e2e.projects_support import Sites, page, started_sites
 from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
-pytestmark = pytest.mark.xdist_group("projects")
+pytestmark = pytest.mark.group("projects")
 
 HEADERS = {"headers": [{"source": "/*", "name": "X-Harbor", "value": "ruled"}]}
 REDIRECTS = {"redirects": [{"source": "/old/:page", "destination": "/:page", "status": 301}]}

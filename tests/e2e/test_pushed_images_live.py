@@ -21,7 +21,7 @@ from tests.runtime.images.registry_support import Entry, RegistryServer, descrip
 from moorage.runtime.images import machine
 from moorage.runtime.images.manifests import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST
 
-pytestmark = [pytest.mark.xdist_group("images-live"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("images-live"), pytest.mark.deep]
 
 APP = """
 import http.server, os

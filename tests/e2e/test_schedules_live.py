@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e.functions_support import ANY_LANGUAGE, Answer, Platform, at_once, new_name, wait_until
 
-pytestmark = pytest.mark.xdist_group("functions")
+pytestmark = pytest.mark.group("functions")
 
 # Sleeps as long as its params say, and fails where they say so.
 CODE = {

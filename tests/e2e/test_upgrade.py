@@ -14,7 +14,7 @@ from tests.e2e.adoption_support import ENV, logs, made_folder, set_up, shims, st
 from tests.e2e.databases_support import Databases, wait_until
 from tests.platform.running import free_ports, running
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("upgrade")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("upgrade")]
 
 ROOT = Path(__file__).parents[2]
 # The last version without owners of replicas. It runs with the libraries of this version.

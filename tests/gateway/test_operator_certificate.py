@@ -27,7 +27,7 @@ from moorage.platform.doctor import certificate as doctor_certificate
 from moorage.platform.doctor.findings import State
 from moorage.settings import BadSettings, Settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("operator-certificate")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("operator-certificate")]
 HOST = "shop.apps.example.net"
 
 

@@ -17,7 +17,7 @@ from tests.platform.control_process import ControlProcess, Replied, control_proc
 from moorage.app import App
 
 # Tests share a disk and the processes on it.
-pytestmark = pytest.mark.xdist_group("full-disk")
+pytestmark = pytest.mark.group("full-disk")
 
 MB = 2**20
 DISK_MB = 96

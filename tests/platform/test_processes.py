@@ -60,7 +60,7 @@ def call(port: int, path: str, *, body: Any = None, token: str = "") -> Any:
 
 
 @pytest.mark.deep
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 def test_what_the_api_asks_for_a_worker_elsewhere_does_and_another_takes_over_when_it_dies(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -88,7 +88,7 @@ def test_what_the_api_asks_for_a_worker_elsewhere_does_and_another_takes_over_wh
 
 
 @pytest.mark.deep
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 def test_workers_share_monitors_and_one_takes_over_those_of_another_that_is_killed(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

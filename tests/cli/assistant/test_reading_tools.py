@@ -12,7 +12,7 @@ from tests.e2e.projects_support import new_name, page
 
 from moorage.client.models import EnvVar, SecretUpsert
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 PRINTING = (
     "def main(params):\n    print(params['text'] * params['times'])\n    return {'body': {'token': params['text']}}\n"

@@ -11,7 +11,7 @@ from tests.cli.live import Shell
 from tests.e2e.projects_support import new_name, page
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def test_a_site_is_rolled_back_and_deployed_again(shell: Shell, writer: Assistant) -> None:

@@ -9,7 +9,7 @@ from tests.cli.live import Shell
 from tests.e2e.projects_support import new_name
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 NEVER = "0 0 1 1 *"
 PROGRAM = "import os, sys\nprint('begins', os.environ.get('MODE'), flush=True)\nsys.exit(int(sys.argv[1]))\n"

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.live import Shell
 from tests.e2e.projects_support import new_name
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 ECHO = "def main(params):\n    return {'name': params.get('name')}\n"
 

@@ -12,7 +12,7 @@ from tests.cli.functions.dev_server import LANGUAGES, Dev, dev, folder_of, send
 from tests.e2e.functions_support import Answer
 from tests.e2e.projects_support import Sites
 
-pytestmark = [pytest.mark.xdist_group("cli-live"), pytest.mark.deep]
+pytestmark = [pytest.mark.group("cli-live"), pytest.mark.deep]
 
 # Each result by its name; `case` of the query chooses one.
 RESULTS = {

@@ -12,7 +12,7 @@ from tests.cli.live import Shell
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import new_name
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 LANGUAGES = ("nodejs", "python")
 CODE = (

@@ -13,7 +13,7 @@ from tests.cli.live import Shell
 from tests.products.images.image_pushes import image, parts, write_layout
 from tests.runtime.images.registry_support import digest_of
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def docker_archive(path: Path, content: bytes) -> Path:

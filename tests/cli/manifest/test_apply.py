@@ -17,7 +17,7 @@ from moorage.cli.manifest import Change, writing
 from moorage.client import NotFound
 from moorage.client.models import SecretUpsert
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 @pytest.fixture

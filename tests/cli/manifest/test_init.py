@@ -22,7 +22,7 @@ from moorage.cli.manifest.fields import Shape
 from moorage.cli.manifest.resources import PROJECT, SECTIONS
 from moorage.client.models import SecretUpsert
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 SERVER_CHECKS = ("needs the table [project]", "has the same", "is not valid TOML")
 

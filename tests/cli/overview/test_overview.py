@@ -18,7 +18,7 @@ from tests.relays import relaying
 from moorage.cli.overview.problems import problems_in
 from moorage.client import models
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def test_the_status_of_the_organization_has_all_resources(shell: Shell, site: str) -> None:

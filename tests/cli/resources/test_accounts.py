@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.cli.live import Shell
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def new_user(shell: Shell, email: str) -> str:

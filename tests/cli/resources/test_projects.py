@@ -10,7 +10,7 @@ from tests.cli.live import Shell
 from tests.e2e.projects_support import page
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def test_projects_are_listed_in_a_pipe_in_a_terminal_and_as_json(shell: Shell, site: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.live import Shell
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 
 def test_a_domain_is_added_with_its_records_listed_and_removed(shell: Shell, site: str) -> None:

@@ -21,7 +21,7 @@ from tests.core.http.live_server import live_platform
 from tests.ports import free_port
 
 CLIENT = "moorage-native"
-pytestmark = pytest.mark.xdist_group("cli-browser")
+pytestmark = pytest.mark.group("cli-browser")
 
 
 @dataclass(frozen=True)

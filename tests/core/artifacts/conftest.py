@@ -24,7 +24,7 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.group("s3"))])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     marker = request.node.get_closest_marker("settings")
     given: dict[str, Any] = {"data": tmp_path / "data", "disk_reserve_mb": 0, **(marker.kwargs if marker else {})}

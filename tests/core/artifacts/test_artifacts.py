@@ -187,7 +187,7 @@ async def test_a_disk_that_is_almost_full_refuses_before_anything_is_written(
 
 
 @pytest.mark.settings(disk_reserve_mb=10**9)
-@pytest.mark.xdist_group("s3")
+@pytest.mark.group("s3")
 @pytest.mark.parametrize("settings", ["s3"], indirect=True)
 async def test_the_reserve_of_the_disk_does_not_limit_a_bucket(artifacts: ArtifactStore, objects: Objects) -> None:
     added = await artifacts.put_bytes(HARBOR, b"room enough", owner="site:1")

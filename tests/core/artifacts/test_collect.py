@@ -29,7 +29,7 @@ from moorage.settings import Settings, as_environment
 pytestmark = pytest.mark.anyio
 S3_IS_TWIN = pytest.mark.parametrize(
     "settings",
-    ["folder", pytest.param("s3", marks=[pytest.mark.xdist_group("s3"), pytest.mark.twin])],
+    ["folder", pytest.param("s3", marks=[pytest.mark.group("s3"), pytest.mark.twin])],
     indirect=True,
 )
 

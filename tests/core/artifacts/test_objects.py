@@ -79,7 +79,7 @@ def test_half_written_files_of_a_killed_process_are_dropped_once_they_are_old(
     assert objects.size(key_of(DIGEST, COPY)) == 5
 
 
-@pytest.mark.xdist_group("s3")
+@pytest.mark.group("s3")
 @pytest.mark.parametrize("settings", ["s3"], indirect=True)
 def test_a_bucket_that_refuses_the_key_is_unavailable(settings: Settings) -> None:
     refused = Objects(settings.model_copy(update={"artifacts_secret_key": SecretStr("wrong")}))
@@ -88,7 +88,7 @@ def test_a_bucket_that_refuses_the_key_is_unavailable(settings: Settings) -> Non
         refused.put(key_of(DIGEST, COPY), b"never", 5)
 
 
-@pytest.mark.xdist_group("s3")
+@pytest.mark.group("s3")
 @pytest.mark.parametrize("settings", ["s3"], indirect=True)
 def test_keys_are_never_sent_in_the_clear_to_another_machine(settings: Settings) -> None:
     plain = Objects(settings.model_copy(update={"artifacts_endpoint": "http://bucket.invalid"}))
@@ -136,7 +136,7 @@ print(peak_mb() - before)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "settings",
-    ["folder", pytest.param("s3", marks=[pytest.mark.xdist_group("s3"), pytest.mark.twin])],
+    ["folder", pytest.param("s3", marks=[pytest.mark.group("s3"), pytest.mark.twin])],
     indirect=True,
 )
 def test_memory_does_not_grow_with_the_file(settings: Settings, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from moorage.errors import CannotStart
 REVISIONS = sorted(path.name[:4] for path in Path(versions.__path__[0]).glob("0*.py"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.group("postgres"))])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "sqlite":
         engine = migrate._sqlite_engine(tmp_path / "store.db")

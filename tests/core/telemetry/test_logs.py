@@ -12,7 +12,7 @@ from tests.core.telemetry.conftest import Told
 
 from moorage.core.telemetry.logs import RotatingFile
 
-pytestmark = pytest.mark.xdist_group("telemetry")
+pytestmark = pytest.mark.group("telemetry")
 
 
 def test_a_request_is_one_line_with_trace_route_and_duration_and_without_its_token(told: Told) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.core.telemetry.conftest import WANTED, Told
 
-pytestmark = pytest.mark.xdist_group("telemetry")
+pytestmark = pytest.mark.group("telemetry")
 
 
 def test_requests_and_jobs_become_spans_with_the_trace_id_of_the_answer(told: Told) -> None:

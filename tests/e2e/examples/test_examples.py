@@ -15,7 +15,7 @@ from tests.cli.live import Shell
 from tests.e2e.functions_support import wait_until
 from tests.products.repositories.support import Checkout
 
-pytestmark = pytest.mark.xdist_group("cli-live")
+pytestmark = pytest.mark.group("cli-live")
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DEPLOY_TIMEOUT_S = 900  # Go compiles its standard library in the first build of a machine.

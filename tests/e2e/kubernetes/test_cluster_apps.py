@@ -10,7 +10,7 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.kubernetes.cluster_support import Harbor, server, started_harbor
 
 SOON_S = 90.0
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-apps")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cluster-apps")]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ COPY server.py ./
 USER 1001
 CMD ["python3", "server.py"]
 """
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-builds")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cluster-builds")]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.e2e.kubernetes.cluster_support import Harbor, started_harbor
 
 SOON_S = 120.0
 KINDS = {"postgresql": "16.4.0", "mysql": "8.4.2"}
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-databases")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cluster-databases")]
 
 # Connects to the server of DATABASE_URL, and answers with the first byte that the server sends.
 CLIENT = """

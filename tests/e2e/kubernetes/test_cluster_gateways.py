@@ -21,7 +21,7 @@ from tests.platform.running import Running, running
 
 SOON_S = 90.0
 REDEPLOYMENTS = int(os.environ.get("REDEPLOYMENTS", "4"))
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-gateways")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cluster-gateways")]
 
 
 @dataclass

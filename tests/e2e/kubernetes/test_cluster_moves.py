@@ -15,7 +15,7 @@ from tests.e2e.kubernetes.cluster_support import DOCKERFILE, Harbor, make_cluste
 from tests.e2e.machines.fleet import end_runs
 
 SOON_S = 120.0
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster-moves")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("cluster-moves")]
 
 
 def test_a_restored_backup_of_one_machine_runs_its_apps_as_pods(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.machines.fleet import Fleet, Visitor, run_command, started_fleet
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("machines")]
 
 REDEPLOYMENTS = int(os.environ.get("REDEPLOYMENTS", "4"))
 SWITCHED_S = 120.0

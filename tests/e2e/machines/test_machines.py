@@ -17,7 +17,7 @@ from tests.e2e.machines.fleet import Fleet, Visitor, kill_machine, make_cronjob,
 from tests.ports import free_port
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.group("machines")]
 
 MOVED_S = 60.0
 ACTIVE = "SELECT 1 FROM machine WHERE address IS NOT NULL AND status = 'active'"

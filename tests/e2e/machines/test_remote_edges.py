@@ -22,7 +22,7 @@ from tests.platform.running import Running, free_ports, running
 from tests.ports import free_port
 from tests.relays import Relay, relaying
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("remote-edges")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("remote-edges")]
 
 SOON_S = 60.0
 GREETING = {"greeting": "ahoy"}

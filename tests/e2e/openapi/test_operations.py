@@ -24,7 +24,7 @@ from tests.e2e.openapi.world import World, running_world, unclaimed_api
 from moorage.core.http.models import MAX_WAIT_S
 from moorage.docs.reference import openapi_document
 
-pytestmark = pytest.mark.xdist_group("openapi")
+pytestmark = pytest.mark.group("openapi")
 
 # Operations that the run cannot bring to a success, each with the reason in a sentence.
 UNREACHED: dict[str, str] = {

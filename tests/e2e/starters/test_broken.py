@@ -13,7 +13,7 @@ from tests.e2e.starters.broken import BROKEN
 from tests.e2e.starters.repositories import written
 from tests.e2e.starters.shapes import Broken
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("broken")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("broken")]
 
 FAILED_S = 300.0
 LONGEST = 600  # characters of a sentence that still fits on a screen

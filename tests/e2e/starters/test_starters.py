@@ -21,7 +21,7 @@ LIVE_S = 1000.0  # longer than the time limit of a build
 
 def in_two_groups() -> list[ParameterSet]:
     """Return the starters as parameters, halves of which may run at the same time, each half on its own platform."""
-    groups = [pytest.mark.xdist_group(f"starters-{number}") for number in range(2)]
+    groups = [pytest.mark.group(f"starters-{number}") for number in range(2)]
     return [pytest.param(starter, id=starter.name, marks=groups[number % 2]) for number, starter in enumerate(STARTERS)]
 
 

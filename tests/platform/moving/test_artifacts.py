@@ -20,7 +20,7 @@ from moorage.platform.moving import artifacts
 from moorage.platform.moving.artifacts import Stored
 from moorage.settings import Settings
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.group("postgres")
 
 LARGE = secrets.token_bytes(9 * 2**20)  # more than one part of an upload
 

@@ -23,7 +23,7 @@ from moorage.platform import opening
 from moorage.platform.moving import source, store, target
 from moorage.platform.moving.values import Summary
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.group("postgres")
 
 ODD_TEXTS = ("", "\\N", "\\.", 'a\tb\nc\rd\\e"f', "ä€😀\x01\x7f", "null", '{"a": [1, null]}', " x ")
 

@@ -20,7 +20,7 @@ from moorage.products.cronjobs import building, removal, tables
 from moorage.runtime.builds.ports import Plan
 from moorage.runtime.images.building import tables as layer_tables
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("image builds")]
 
 DOCKERFILE = """
 FROM BASE AS job

@@ -31,7 +31,7 @@ from moorage.products.domains.jobs import RETRY_S
 from moorage.settings import Settings, load
 
 # One process runs all of them, so that the authority and the gateway start once.
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("certificates")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("certificates")]
 
 
 def make_settings(data: Path, authority: Pebble | None = None, **fields: Any) -> Settings:

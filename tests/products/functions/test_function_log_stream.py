@@ -155,7 +155,7 @@ async def test_lines_printed_after_the_answer_follow_and_no_line_comes_twice(sta
     assert story(text) == ["in time", "call 1", "late", "later", "call 2"]
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)
 async def test_what_another_process_recorded_is_followed_too(stage: Stage, db: Database, settings: Settings) -> None:
     guest = await stage.guest()

@@ -127,7 +127,7 @@ def test_podman_logs_in_pushes_and_pulls_the_same_image(harbor: Harbor) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.xdist_group("docker")
+@pytest.mark.group("docker")
 def test_docker_logs_in_pushes_and_pulls_the_same_image(harbor: Harbor, tmp_path: Path) -> None:
     target = f"{harbor.host}/{harbor.slug}/by-docker"
     (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY hello.txt /\nCMD ["/hello.txt"]\n')

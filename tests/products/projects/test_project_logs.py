@@ -96,7 +96,7 @@ async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Databa
     assert [event.name for event in events] == ["status", "done"]
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.group("postgres")
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)
 async def test_what_another_process_writes_is_followed_too(team: Team, db: Database) -> None:
     """Two processes share a PostgreSQL: the one that streams gets no notification and polls."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.builds.app_support import Release, release
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("apps-run")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("apps-run")]
 
 EXPRESS = """
 const app = require('express')(), bcrypt = require('bcrypt')

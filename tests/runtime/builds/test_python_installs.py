@@ -16,7 +16,7 @@ from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.settings import Settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("apps-run")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("apps-run")]
 
 WHEEL = "six-1.16.0-py2.py3-none-any.whl"
 HASH = "sha256:8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254"

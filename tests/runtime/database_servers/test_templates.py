@@ -22,7 +22,7 @@ from moorage.runtime.database_servers.ports import ADMIN, ServerFailed, Software
 from moorage.runtime.database_servers.software import templates
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 
-pytestmark = pytest.mark.xdist_group("templates")  # They share two servers.
+pytestmark = pytest.mark.group("templates")  # They share two servers.
 
 NOBODY = 65534
 STARTED_S = 60

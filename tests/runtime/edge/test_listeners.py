@@ -15,7 +15,7 @@ from tests.runtime.workers.invoker_support import LAB, MODES, Host, lab_on, runn
 
 from moorage.runtime.edge import spool
 
-pytestmark = pytest.mark.xdist_group("edge-doors")
+pytestmark = pytest.mark.group("edge-doors")
 
 ECHO = "def main(args):\n    return {'statusCode': 200, 'body': args}\n"
 

@@ -17,7 +17,7 @@ from tests.runtime.workers.invoker_support import MODES, Host, running, until
 from moorage.runtime.edge.calls.shares import Shares
 from moorage.runtime.edge.calls.supply import MAX_ORG_TAKES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("edge-neighbours")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("edge-neighbours")]
 
 MB = 2**20
 SLOW = "import time\ndef main(args):\n    time.sleep(3600)\n"

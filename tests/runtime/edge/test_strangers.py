@@ -23,7 +23,7 @@ from moorage.runtime.edge.connections.limits import Limits
 from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection
 
-pytestmark = pytest.mark.xdist_group("edge-strangers")
+pytestmark = pytest.mark.group("edge-strangers")
 
 KB, MB = 2**10, 2**20
 MOST_GROWTH_MB = 130

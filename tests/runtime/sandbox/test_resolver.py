@@ -16,7 +16,7 @@ from moorage.runtime.sandbox.network.policy import NetworkPolicy
 from moorage.runtime.sandbox.network.resolver import Upstream, failure, question_end
 
 # The tests share one address and port, which two workers cannot use at the same time.
-pytestmark = pytest.mark.xdist_group("resolver")
+pytestmark = pytest.mark.group("resolver")
 
 LOOKUP = """
 def look(name):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, Lab, lab_on, running, until
 
-pytestmark = pytest.mark.xdist_group("cells-channels")
+pytestmark = pytest.mark.group("cells-channels")
 
 BOUNDARY = pytest.mark.boundary(
     "code-to-host", "Code that misuses the channels of its sandbox is killed and blocks neither invoker nor edge."

@@ -14,7 +14,7 @@ from tests.runtime.workers.invoker_support import CANARY, Host, Lab, lab_on
 from moorage.runtime.sandbox import syscalls
 
 pytestmark = [
-    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.group("cells-escapes"),
     pytest.mark.boundary("code-to-host", "A function reads, changes and signals nothing outside of its sandbox."),
 ]
 

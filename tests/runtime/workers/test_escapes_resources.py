@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.workers.invoker_support import Host, Lab, lab_on, node_lab_on, until
 
 pytestmark = [
-    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.group("cells-escapes"),
     pytest.mark.boundary(
         "tenant-to-tenant",
         "A function uses no more processes, disk, memory, time, descriptors and logs than its limits.",

@@ -17,7 +17,7 @@ from tests.runtime.sandbox.sandbox_support import outside_address, serving
 from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running
 
 pytestmark = [
-    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.group("cells-escapes"),
     pytest.mark.boundary(
         "code-to-host", "A function reaches neither services of the host nor the edge except by its own answers."
     ),

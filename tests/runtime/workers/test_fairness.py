@@ -22,7 +22,7 @@ from moorage.runtime.workers.cpu.fairness import CpuCredit, Fairness
 from moorage.runtime.workers.cpu.rescheduler import Rescheduler
 from moorage.runtime.workers.sandbox import FunctionSandbox
 
-pytestmark = pytest.mark.xdist_group("cells-fairness")
+pytestmark = pytest.mark.group("cells-fairness")
 
 BURN = "while True: pass"
 WAITING = "waits"

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.workers.installer_support import Deployment, Index, cached, node_files
 from tests.runtime.workers.invoker_support import CANARY, python_of, user_of
 
-pytestmark = pytest.mark.xdist_group("cells-installer")
+pytestmark = pytest.mark.group("cells-installer")
 
 # Python.
 

@@ -13,7 +13,7 @@ from tests.runtime.workers.invoker_support import python_of, user_of
 
 from moorage.errors import DiskFull
 
-pytestmark = pytest.mark.xdist_group("cells-installer")
+pytestmark = pytest.mark.group("cells-installer")
 
 ATTACKER, VICTIM = 7, 8
 REQUIREMENTS = "harbor==1.0\n"

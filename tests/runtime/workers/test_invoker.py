@@ -36,7 +36,7 @@ from moorage.runtime.workers.invoker import Invoker
 from moorage.runtime.workers.sandbox import SandboxState
 from moorage.runtime.workers.zygotes import Setup
 
-pytestmark = pytest.mark.xdist_group("cells-invoker")
+pytestmark = pytest.mark.group("cells-invoker")
 
 POOL = 2
 WAITING = POOL + empty_sandboxes.POOL_SIZE  # sandboxes, with and without a runtime

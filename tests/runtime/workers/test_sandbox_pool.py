@@ -13,7 +13,7 @@ from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, Lab, lab_on
 
 from moorage.runtime.workers import empty_sandboxes
 
-pytestmark = pytest.mark.xdist_group("cells-hulls")
+pytestmark = pytest.mark.group("cells-hulls")
 
 
 @pytest.fixture(scope="module", params=MODE_PARAMS)

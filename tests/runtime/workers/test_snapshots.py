@@ -13,7 +13,7 @@ from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, running, un
 
 from moorage.runtime.workers import empty_sandboxes
 
-pytestmark = pytest.mark.xdist_group("cells-templates")
+pytestmark = pytest.mark.group("cells-templates")
 
 POOL = 2
 WAITING = POOL + empty_sandboxes.POOL_SIZE  # sandboxes, with and without a runtime

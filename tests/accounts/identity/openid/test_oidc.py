@@ -12,7 +12,7 @@ from tests.client import Client
 from moorage.accounts.identity.operators import commands as operator
 from moorage.core.db.store import Database
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("openid")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("openid")]
 
 
 async def test_a_first_login_needs_the_terms_accepted(api: Client, db: Database, provider: Provider) -> None:

@@ -21,7 +21,7 @@ from tests.core.http.live_server import live_platform
 CLIENT = "moorage-native"
 RETURN = "http://127.0.0.1:9/sign-in/return"  # nothing listens there
 VERIFIER = "v" * 64
-pytestmark = pytest.mark.xdist_group("oidc-code")
+pytestmark = pytest.mark.group("oidc-code")
 
 
 @pytest.fixture(scope="module")

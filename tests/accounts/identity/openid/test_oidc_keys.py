@@ -10,7 +10,7 @@ from tests.client import Client
 
 from moorage.core.kit.clock import HOUR_MS, SECOND_MS, ManualClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("openid")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("openid")]
 
 
 async def test_a_rotated_key_is_fetched_and_the_old_one_holds_while_it_is_published(

@@ -16,7 +16,7 @@ from tests.client import Client
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, ManualClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("openid")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("openid")]
 
 
 def part(value: dict[str, Any] | bytes) -> str:

@@ -25,7 +25,7 @@ from moorage.runtime.images.manifests import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.xdist_group("image builds"),
+    pytest.mark.group("image builds"),
     pytest.mark.boundary("code-to-host", "A build of an image cannot fill the disk or the memory of the platform."),
 ]
 

@@ -16,7 +16,7 @@ from tests.runtime.images.registry_support import RegistryServer
 
 from moorage.core.db.store import Database
 
-pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("docker")]
+pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.group("docker")]
 
 
 @pytest.fixture(scope="module")

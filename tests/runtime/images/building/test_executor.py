@@ -20,7 +20,7 @@ from moorage.runtime.images.building import cache, tables
 from moorage.runtime.images.building.ports import Limits
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("image builds")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.sign_in import Credentials
 from moorage.runtime.images.sources import Sources
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("image builds")]
 
 
 def changed_blobs(request: web.Request, body: bytes) -> bytes:

@@ -15,7 +15,7 @@ from moorage.core.db.store import Database
 from moorage.runtime.images.building.ports import Limits, StepFailed
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.xdist_group("image builds")]
+pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.group("image builds")]
 
 MILLION = 1_000_000
 

@@ -12,7 +12,7 @@ from tests.runtime.images.registry_support import RegistryServer, fronting
 
 from moorage.core.db.store import Database
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("image builds")]
+pytestmark = [pytest.mark.anyio, pytest.mark.group("image builds")]
 
 DOCKERFILE = """
     FROM BASE

@@ -12,7 +12,7 @@ from tests.runtime.images.building.test_users import UserBuilds
 from tests.runtime.images.registry_support import RegistryServer
 from tests.runtime.workers.invoker_support import MODES, give
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("dockerfiles-real")]
+pytestmark = [pytest.mark.deep, pytest.mark.group("dockerfiles-real")]
 
 DOCKERFILE = """
 FROM DEBIAN

@@ -20,7 +20,7 @@ from tests.runtime.images.building.image_builds import named
 from tests.runtime.images.registry_support import RegistryServer
 from tests.runtime.workers.invoker_support import MODE_PARAMS, give, path_of, python_of, user_of
 
-pytestmark = pytest.mark.xdist_group("image builds")
+pytestmark = pytest.mark.group("image builds")
 
 # Builds a repository as a worker of the platform does; prints the log, then the files of the layers.
 DRIVER = """
