@@ -20,6 +20,25 @@ kept = [socket.create_server(("0.0.0.0", int(port))) for port in sys.argv[3:]]
 """
     + FIXED
 )
+# Listens with IPv6 on all addresses, and tells the address of its socket and of its client.
+IPV6 = """
+import os, socket, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/end":
+            os._exit(1)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{len(server.socket.getsockname())} {self.client_address[0]}".encode())
+
+server = Server(("::", int(sys.argv[1] if sys.argv[1:] else os.environ["PORT"])), Handler)
+server.serve_forever()
+"""
 
 
 def start(engine: Engine, *argv: str, code: str = FIXED, **changed: Any) -> Replica:
@@ -39,6 +58,19 @@ def test_the_only_port_that_an_app_listens_on_becomes_its_port(engine: Engine, a
     assert app.started["other_port"] == 3000
     assert inside == ["done", "ECONNREFUSED"]
     assert any("port 3000 and not on PORT: requests go to 3000" in line for line in app.log())
+    app.stop()
+
+
+@pytest.mark.parametrize("argv", [[], ["3000"]], ids=["PORT", "another port"])
+def test_an_app_that_listens_with_ipv6_gets_addresses_of_ipv6(engine: Engine, argv: list[str]) -> None:
+    app = start(engine, *argv, code=IPV6)
+    before = app.get()
+
+    with pytest.raises((ConnectionError, OSError)):
+        app.get("/end")
+
+    app.until(restarts=1, is_listening=True)
+    assert (before, app.get()) == ("4 ::ffff:127.0.0.1", before)
     app.stop()
 
 

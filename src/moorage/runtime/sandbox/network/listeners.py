@@ -7,6 +7,7 @@ listen sets it.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address
@@ -30,9 +31,10 @@ class AppListener:
     def __init__(self, host: socket.socket, on_listen: Callable[[], None], inside_port: int = 0) -> None:
         self.port: Final[int] = host.getsockname()[1]
         self.inside_port: Final[int] = inside_port or self.port
-        self.socket: Final = host
+        self.socket = host
         self._cookie = _cookie(host)
         self._on_listen = on_listen
+        self._has_listened = False
 
     def replaces(self, own: socket.socket) -> bool:
         """Whether this listener replaces a socket: a TCP socket at the app's port."""
@@ -47,10 +49,31 @@ class AppListener:
         """False after the shim closed it: programs then listen on their own socket."""
         return self.socket.fileno() >= 0
 
-    def copy_options_from(self, own: socket.socket) -> None:
+    def prepare_for(self, own: socket.socket) -> None:
+        """Adapt the host socket to the socket that it replaces: its family and options."""
+        if own.family == socket.AF_INET6 != self.socket.family and not self._has_listened:
+            with contextlib.suppress(OSError):  # The port is shared, or the host has no IPv6.
+                self._change_to_ipv6()
         copy_options(self.socket, own)
 
+    def _change_to_ipv6(self) -> None:
+        """Replace the host socket by one of IPv6 at the same address of IPv4: programs expect addresses of their family.
+
+        Two sockets cannot listen at one port, so this is possible before the first `listen` only.
+        """
+        host = socket.socket(socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            host.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            host.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            host.bind((f"::ffff:{self.socket.getsockname()[0]}", self.port))
+        except OSError:
+            host.close()
+            raise
+        self.socket.close()
+        self.socket, self._cookie = host, _cookie(host)
+
     def listen(self, backlog: int) -> int:
+        self._has_listened = True
         self.socket.listen(max(backlog, MIN_BACKLOG) if backlog >= 0 else backlog)
         self._on_listen()
         return 0

@@ -92,7 +92,7 @@ class SocketCalls:
         self, app: AppListener, call: Notification, sock: socket.socket, backlog: int
     ) -> int | PendingCall:
         blocking = not callers.is_nonblocking(sock)
-        app.copy_options_from(sock)
+        app.prepare_for(sock)
         try:
             self._replace(call, app.socket, blocking=blocking)
         except InterruptedError:
