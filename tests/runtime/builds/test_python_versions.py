@@ -225,7 +225,12 @@ def test_debian_has_a_python_that_brings_its_c_library_along(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("folder", "inside"),
-    [("/tmp/data/cpython-3.13", "/opt/python-3.13"), ("/srv/data/cpython-3.13", "/srv/data/cpython-3.13")],
+    [
+        ("/tmp/data/cpython-3.13", "/opt/python-3.13"),
+        ("/work/data/cpython-3.13", "/opt/python-3.13"),
+        ("/data/moorage/cpython-3.13", "/opt/python-3.13"),
+        ("/srv/data/cpython-3.13", "/srv/data/cpython-3.13"),
+    ],
 )
 def test_a_python_in_a_folder_that_sandboxes_cover_is_mounted_elsewhere(folder: str, inside: str) -> None:
     python = Runtime("python:3.13", "python", Path(folder, "bin/python3.13"))
@@ -234,3 +239,4 @@ def test_a_python_in_a_folder_that_sandboxes_cover_is_mounted_elsewhere(folder: 
     sandboxed, plain = (tools.Tools(node, python, is_sandboxed=is_sandboxed) for is_sandboxed in (True, False))
 
     assert (sandboxed.python, plain.python) == (f"{inside}/bin/python3.13", f"{folder}/bin/python3.13")
+    assert [path for path, outside in sandboxed.binds(Path("/programs")).items() if outside == folder] == [inside]

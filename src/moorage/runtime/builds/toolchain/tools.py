@@ -17,7 +17,8 @@ from moorage.runtime.workers.runtimes import Runtime, installed, resolve
 
 BIN = "/opt/moorage/bin"
 _PACKAGES = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE}
-_COVERED = ("/tmp/", "/work/", "/cache/")  # noqa: S108  # folders of sandboxes, with other files than the machine's
+# Folders of sandboxes, with other files than the machine's.
+_COVERED = ("/tmp/", "/work/", "/cache/", "/data/")  # noqa: S108
 # A virtual environment or the app may have programs of these names, which come first in PATH.
 _PYTHONS = ("python", "python3")
 
@@ -62,7 +63,8 @@ class Tools:
 
     def binds(self, folder: Path) -> dict[str, str]:
         """Return the mounts for runtimes and programs: path inside -> path outside."""
-        binds = zygotes.binds({each.name: each for each in (self.node_runtime, self.python_runtime)})
+        runtimes = (self.node_runtime,) if self._moved else (self.node_runtime, self.python_runtime)
+        binds = zygotes.binds({each.name: each for each in runtimes})
         binds |= {self._moved: str(self.python_runtime.executable.parents[1])} if self._moved else {}
         return binds | {toolchain.NPM: str(toolchain.npm_folder(self.node_runtime)), BIN: str(folder)}
 

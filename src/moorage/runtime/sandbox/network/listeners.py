@@ -57,7 +57,7 @@ class AppListener:
         copy_options(self.socket, own)
 
     def _change_to_ipv6(self) -> None:
-        """Replace the host socket by one of IPv6 at the same address of IPv4: programs expect addresses of their family.
+        """Replace the host socket by one of IPv6 at the same address: programs expect addresses of their own family.
 
         Two sockets cannot listen at one port, so this is possible before the first `listen` only.
         """
