@@ -17,6 +17,7 @@ from moorage.runtime.sandbox.cgroups.v2 import V2Cgroups, V2Group
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.network.listeners import AppListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
+from moorage.runtime.shim import ports
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,22 @@ def test_the_app_listener_replaces_only_a_tcp_socket_at_the_same_port() -> None:
     assert same == [True, True, False, False]
     assert calls == [True]
     assert not listener.is_open
+
+
+def test_the_app_listener_has_the_address_family_of_the_first_socket_that_it_replaces() -> None:
+    with ports.bind() as host, socket.socket(socket.AF_INET6) as first, socket.socket() as second:
+        listener = AppListener(host, lambda: None)
+
+        listener.prepare_for(first)
+        listener.listen(1)
+        listener.prepare_for(second)
+
+        with socket.create_connection(("127.0.0.1", listener.port)), listener.socket:
+            accepted, peer = listener.socket.accept()
+            accepted.close()
+            assert listener.socket.getsockname() == ("::ffff:127.0.0.1", listener.port, 0, 0)
+            assert peer[0] == "::ffff:127.0.0.1"
+            assert listener.is_same(listener.socket)
 
 
 def test_the_supervisor_handles_bind_only_for_sandboxes_that_listen() -> None:

@@ -20,17 +20,18 @@ _WILDCARD_BYTES = 44  # addresses, interface and cookie: zero matches any
 
 
 def count(port: int, state: int) -> int:
-    """Count this machine's IPv4 TCP sockets with a local port and state."""
+    """Count this machine's TCP sockets with a local port and state."""
     try:
-        return _count_by_netlink(port, state)
+        return sum(_count_by_netlink(family, port, state) for family in (socket.AF_INET, socket.AF_INET6))
     except OSError:
         pattern = rf"^ *\d+: \w+:{port:04X} \w+:\w+ {state:02X} "
-        return len(re.findall(pattern, Path("/proc/net/tcp").read_text(), re.MULTILINE))
+        tables = [table for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if table.exists()]
+        return sum(len(re.findall(pattern, table.read_text(), re.MULTILINE)) for table in tables)
 
 
-def _count_by_netlink(port: int, state: int) -> int:
+def _count_by_netlink(family: int, port: int, state: int) -> int:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
-        body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
+        body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
         body += bytes(_WILDCARD_BYTES)
         head = _HEAD.pack(_HEAD.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
         netlink.settimeout(1.0)
