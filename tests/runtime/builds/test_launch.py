@@ -219,6 +219,41 @@ def test_a_django_app_accepts_the_hosts_of_the_gateway_and_keeps_its_other_setti
     assert told.stdout == "['localhost', '*'] 1\n"
 
 
+STATIC = {
+    "shop/settings.py": (
+        "ALLOWED_HOSTS = ['*']\nINSTALLED_APPS = ['django.contrib.staticfiles']\n"
+        "MIDDLEWARE = ['django.middleware.common.CommonMiddleware']\nSTATIC_URL = 'static/'\n"
+        "STATIC_ROOT = 'collected'\n"
+    ),
+    "collected/site.css": "",
+    # The parts of Django that the middleware calls.
+    "django/conf.py": "from shop import settings",
+    "django/contrib/staticfiles/finders.py": "def find(name): return '/apps/' + name if name == 'admin.css' else None",
+    "django/http.py": "class Http404(Exception): pass",
+    "django/views/static.py": "def serve(request, path, document_root): return document_root + '/' + path",
+}
+VISIT = """
+import moorage_settings, moorage_static
+class Request: method = "GET"
+served = moorage_static.serve_static_files(lambda request: "the app")
+print(moorage_settings.MIDDLEWARE)
+for Request.path_info in ("/static/site.css", "/static/admin.css", "/static/none.css", "/static/../shop/wsgi.py", "/"):
+    print(served(Request))
+"""
+
+
+def test_a_django_app_without_whitenoise_serves_its_static_files(settings: Settings, tmp_path: Path) -> None:
+    write_files(tmp_path, {**GUARDED, **STATIC})
+
+    made = django_launched(settings, tmp_path, is_boxed=False)
+
+    told = subprocess.run([PYTHON.executable, "-c", VISIT], env=made.env, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout.splitlines() == [
+        "['moorage_static.serve_static_files', 'django.middleware.common.CommonMiddleware']",
+        *("collected/site.css", "/apps/admin.css", "the app", "the app", "the app"),
+    ], told.stderr
+
+
 def test_settings_of_manage_py_stand_for_an_empty_package_of_settings(settings: Settings, tmp_path: Path) -> None:
     local = {"shop/settings/__init__.py": "", "shop/settings/local.py": "ALLOWED_HOSTS = ['localhost']\n"}
     files = {"manage.py": MANAGE.replace("shop.settings", "shop.settings.local"), "shop/wsgi.py": MANAGE}
@@ -233,11 +268,12 @@ def test_settings_of_manage_py_stand_for_an_empty_package_of_settings(settings: 
     ("files", "env"),
     [
         ({"shop/settings.py": "ALLOWED_HOSTS = [\n    'localhost',\n    '*',\n]"}, {}),
+        ({"shop/settings.py": "ALLOWED_HOSTS = ['*']\nMIDDLEWARE = ['whitenoise', 'django.contrib.staticfiles']"}, {}),
         ({"shop/wsgi.py": MANAGE.replace("shop.settings", "shop.live")}, {}),
         ({"requirements.txt": "django-configurations"}, {}),
         ({}, {"DJANGO_SETTINGS_MODULE": "shop.other"}),
     ],
-    ids=["accepts all", "server with other settings", "settings in classes", "chosen by a variable"],
+    ids=["accepts all", "WhiteNoise", "server with other settings", "settings in classes", "chosen by a variable"],
 )
 def test_other_django_apps_start_with_their_own_settings(
     settings: Settings, tmp_path: Path, files: dict[str, str], env: dict[str, str]

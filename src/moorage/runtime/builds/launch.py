@@ -122,9 +122,9 @@ def _angular(folder: reading.Folder, domain: str) -> dict[str, str]:
 
 
 def _django(folder: reading.Folder, own: Mapping[str, str], place: str) -> dict[str, str]:
-    """Return the variables with which a Django app accepts its hosts; {} where the user chose the settings."""
+    """Return the variables that extend the settings of a Django app; {} where the user chose the settings."""
     try:
-        settings = python_apps.django_guarded_settings(folder)
+        settings = python_apps.django_extended_settings(folder)
     except BuildFailed:  # The build may have left an invalid manifest.
         settings = ""
     if not settings or "DJANGO_SETTINGS_MODULE" in own:

@@ -247,8 +247,8 @@ def _settings_variable(folder: Folder, at: str, wsgi: str, place: str) -> str:
     return f"{variable}=${{{variable}:-{name}}} " if is_empty and match and name and name != match[1] else ""
 
 
-def django_guarded_settings(folder: Folder) -> str:
-    """Return the settings module of a Django app that refuses unknown hosts; "" if it accepts all.
+def django_extended_settings(folder: Folder) -> str:
+    """Return the settings module of a Django app that needs additions of the platform; "" if it needs none.
 
     Also "" where the server and manage.py have different settings, and for classes of settings.
     """
@@ -262,8 +262,18 @@ def django_guarded_settings(folder: Folder) -> str:
     named = {match[1] for text in servers for match in _SETTINGS.finditer(text)}
     if any(_settings_variable(folder, at, f"{at}{package}/{each}.py", place or "") for each in ("wsgi", "asgi")):
         named = {name}
-    accepts_all = any(_ALL_HOSTS.search(text) for text in django_settings_texts(folder, place or ""))
-    return "" if accepts_all or named - {name} else name
+    return name if django_additions(folder) and not named - {name} else ""
+
+
+def django_additions(folder: Folder) -> list[str]:
+    """Return what the settings of a Django app lack, as lines of the plan: hosts, and a server of static files."""
+    texts = django_settings_texts(folder, django_folder(folder) or "")
+    additions = []
+    if not any(_ALL_HOSTS.search(text) for text in texts):
+        additions.append("ALLOWED_HOSTS of the settings is extended by the hosts of this project")
+    if any("django.contrib.staticfiles" in text for text in texts) and not any("whitenoise" in text for text in texts):
+        additions.append("files below STATIC_URL are served by the app itself, because no WhiteNoise serves them")
+    return additions
 
 
 def django_server(folder: Folder) -> str:

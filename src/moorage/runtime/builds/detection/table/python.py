@@ -55,8 +55,8 @@ DJANGO = (
     Row("Django", "container", "python", Sign("`manage.py` of Django, also one folder below", lambda folder: (
         None if (place := python_apps.django_folder(folder)) is None else f"{place}/manage.py".lstrip("/"))),
         start=python_apps.django, server=python_apps.django_server,
-        note=lambda folder: "ALLOWED_HOSTS of the settings is extended by the hosts of this project"
-             if python_apps.django_guarded_settings(folder) else ""),
+        note=lambda folder: "; ".join(
+            python_apps.django_additions(folder) if python_apps.django_extended_settings(folder) else [])),
 )  # fmt: skip
 APPS = (
     app("Streamlit", "streamlit", _runs(f"streamlit run SCRIPT {_OPTIONS}", "streamlit", names=STREAMLIT)),
