@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from moorage.core.http.openapi import routes as platform_routes
 from moorage.core.http.openapi.pages import Pages
 from moorage.core.http.relay import Relay
 from moorage.core.http.route import Route
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.errors import CannotStart
 from moorage.products.cronjobs import building
 from moorage.products.cronjobs.launching import LOG_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from moorage.accounts.identity.wiring import Identity
 from moorage.accounts.operator import machines as operator_machines
@@ -12,6 +12,7 @@ from moorage.accounts.webhooks.wiring import Webhooks
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.http.relay import Relay
+from moorage.core.kit.records import dataclass
 from moorage.core.mail.sender import Mailer
 from moorage.core.maintenance import Maintenance
 from moorage.core.product import Product

@@ -73,8 +73,8 @@ def test_every_imported_package_is_declared() -> None:
         if not {normal(each) for each in distributions.get(name, [name])} & declared()
     }
 
-    # pydantic pins the version of its own core.
-    assert missing.keys() <= {"pydantic_core"}, missing
+    # pydantic pins the version of its own core; a module that runs in Django apps imports theirs.
+    assert missing.keys() <= {"pydantic_core", "django"}, missing
 
 
 def test_every_declared_package_is_imported() -> None:

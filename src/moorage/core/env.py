@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core.hooks import Hooks
 from moorage.core.kit.clock import Clock
 from moorage.core.kit.crypto import KeyRing, derive
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.this_machine import ThisMachine
 from moorage.settings import Settings
 

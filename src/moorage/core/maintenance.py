@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -18,6 +17,7 @@ from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.jobs import tables
 from moorage.core.jobs.states import JobStatus
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers, Run
 

@@ -7,12 +7,12 @@ order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.worker.run import Handlers
 
 Loop = Coroutine[Any, Any, None]

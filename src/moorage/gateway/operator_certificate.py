@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from moorage.core.kit.records import dataclass
 from moorage.settings import BadSettings, Settings
 
 KEPT_COPIES = 2  # A configuration on disk may still name the copy before the newest.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
@@ -17,6 +17,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.gateways import service as gateways
+from moorage.core.kit.records import dataclass
 from moorage.core.telemetry import Telemetry
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted

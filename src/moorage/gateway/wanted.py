@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.gateway.sites import HostMarker
 from moorage.products.rules.patterns import HostRules
 

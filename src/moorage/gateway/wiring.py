@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
@@ -16,6 +16,7 @@ from moorage.core.gateways import service as gateways
 from moorage.core.http.answer import Answer, plain_json
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.request import Request
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.reconciler.rounds import Rounds

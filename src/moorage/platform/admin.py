@@ -13,7 +13,6 @@ import os
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from moorage.core.db import snapshots
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import MoorageError
 from moorage.products.databases import operator as databases

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from moorage.core.kit.records import dataclass
 
 ARGV = [sys.executable, "-m", "moorage.platform.control_start"]
 # With several malloc arenas, threads that allocate in turns use a third more memory under load, without a gain.

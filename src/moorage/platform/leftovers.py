@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.env import Env
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.env import Env
 from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.records import dataclass
 from moorage.errors import CannotStart
 from moorage.platform import folders, keys, migration, store_checks
 from moorage.settings import Settings

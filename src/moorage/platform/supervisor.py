@@ -16,10 +16,11 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.platform import program_pages, terminal
 from moorage.platform.terminal import Startup
 

@@ -20,12 +20,12 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.workers import runtimes, toolchain
 
 DOWNLOAD_TIMEOUT_S = 1800  # long enough for a slow line; a client that hangs must not hold the lock forever

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import select, update
 
 from moorage.accounts.identity.tables import notification
@@ -11,6 +9,7 @@ from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore
 from moorage.core.db.schema import Id
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.errors import NotFound
 
 MAX_LISTED = 100

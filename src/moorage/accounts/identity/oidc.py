@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
 
 from joserfc import errors, jwk, jws, jwt
 
 from moorage.core.kit.clock import HOUR_MS, SECOND_MS, Clock
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import unusable
 from moorage.core.net.calls import OutboundError
 from moorage.core.net.client import GuardedClient

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sqlalchemy import insert, select, update
 
@@ -17,6 +16,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.ids import OrgId, new_token, token_hash, token_preview
+from moorage.core.kit.records import dataclass
 from moorage.errors import Forbidden, NotFound
 
 PREFIXES = ("psk_live_", "psk_test_")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.accounts.identity import jobs, routes
 from moorage.accounts.identity.gate import IdentityGate
@@ -17,6 +16,7 @@ from moorage.accounts.plans import service as plans
 from moorage.core import maintenance
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.mail.sender import Mailer
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core import disk
 from moorage.core.kit.clock import MINUTE_MS, Clock
 from moorage.core.kit.processes import children
+from moorage.core.kit.records import dataclass
 from moorage.settings import Settings
 
 MAX_AGE_MS = 5 * MINUTE_MS

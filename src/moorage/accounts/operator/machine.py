@@ -9,11 +9,11 @@ import platform
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import moorage
 from moorage.core import disk
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.settings import Settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import msgspec
 
@@ -13,6 +13,7 @@ from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.decoding import decode
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service
 from moorage.core.machines.states import MachineStatus
 from moorage.core.machines.tables import Machine

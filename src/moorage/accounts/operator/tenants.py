@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Text, func, or_, select
 
 from moorage.accounts.identity.roles import Role
@@ -13,6 +11,7 @@ from moorage.accounts.plans import service as plans
 from moorage.core.db.query import Query, arg, columns, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.errors import NotFound
 
 _WHY = "the operator sees all organizations and users"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.accounts.operator import routes
 from moorage.accounts.operator.handlers import RegisteredHandlers
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers
 

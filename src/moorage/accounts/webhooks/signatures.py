@@ -7,8 +7,9 @@ invalid, the time is too far off) there is no `BodySignature`, and the body is n
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from typing import Protocol
+
+from moorage.core.kit.records import dataclass
 
 TOLERANCE_S = 300
 # Ten digits reach the year 2286. The limit avoids parsing huge numbers.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from moorage.accounts.identity.organizations import service as orgs
@@ -23,6 +22,7 @@ from moorage.core.audit.service import Actor
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.ids import parse_id
+from moorage.core.kit.records import dataclass
 
 STRIPE = Actor(None, "Stripe")
 # Stripe retries a late payment for weeks; the plan ends when Stripe gives up.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, UniqueConstraint, case, delete, func, or_, select, update
@@ -10,6 +9,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, UniqueConstraint, cas
 from moorage.accounts.identity.tables import organization
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 
 class Provider(StrEnum):

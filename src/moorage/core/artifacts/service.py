@@ -6,8 +6,6 @@ collection therefore sees either the reference or a row that it may delete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from moorage.core.artifacts import tables
 from moorage.core.artifacts.objects import ArtifactsUnavailable, key_of, parse_key
 from moorage.core.artifacts.states import ARTIFACT, ArtifactStatus
@@ -15,6 +13,7 @@ from moorage.core.artifacts.tables import Artifact
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.errors import NotFound
 
 # A blob without references is kept this long, for a rollback or another upload of the same content.

@@ -6,14 +6,13 @@ protects it from garbage collection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, UniqueConstraint, delete, literal, select, update
 
 from moorage.core.artifacts.objects import key_of
 from moorage.core.artifacts.states import ArtifactStatus
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
+from moorage.core.kit.records import dataclass
 
 artifact = table(
     "artifact",

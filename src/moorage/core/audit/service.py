@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from moorage.core.audit import tables
 from moorage.core.audit.tables import Activity, Head
 from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 
 BEFORE_ALL = -(2**62)  # Numbers start at 1, but a row inserted by an attacker may have any.

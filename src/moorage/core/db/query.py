@@ -10,7 +10,6 @@ module is imported and compiled on their first run. Parameters are declared with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
@@ -21,6 +20,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
+
+from moorage.core.kit.records import dataclass
 
 T = TypeVar("T")
 

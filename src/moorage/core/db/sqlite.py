@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -22,6 +22,7 @@ from moorage.core.db.query import Bound
 from moorage.core.db.store import Unit
 from moorage.core.db.tx import Tx, UniqueClash
 from moorage.core.env import Env
+from moorage.core.kit.records import dataclass
 from moorage.errors import CannotStart, DiskFull
 
 T = TypeVar("T")

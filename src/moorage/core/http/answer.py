@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net import error_pages
 from moorage.core.net.error_pages import ErrorPage
 from moorage.errors import MoorageError

@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from moorage.core import disk
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Upload
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import size_text, unusable
 from moorage.errors import BadRequest, bad_field
 from moorage.settings import Settings

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core.http.route import Route
+from moorage.core.kit.records import dataclass
 
 EVERY_PATH = ""
 

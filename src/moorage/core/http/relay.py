@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 from httptools import HttpParserError, HttpResponseParser
 
 from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict
 
 RELAYED = b"x-moorage-relayed"  # A relayed request is never relayed again.

@@ -18,13 +18,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import pydantic
 
 from moorage.core.kit.ids import parse_id, parse_uuid
+from moorage.core.kit.records import dataclass
 
 MB = 2**20
 JSON_LIMIT = 1 * MB

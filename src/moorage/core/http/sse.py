@@ -6,10 +6,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core.http.answer import Headers, Stream, encode
 from moorage.core.kit.events import Event
+from moorage.core.kit.records import dataclass
 from moorage.errors import MoorageError
 
 # Proxies close a connection after a minute without data; a comment keeps it open.

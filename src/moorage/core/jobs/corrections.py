@@ -6,8 +6,6 @@ of the job's key until that time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.jobs import tables
@@ -15,6 +13,7 @@ from moorage.core.jobs.tables import Due
 from moorage.core.jobs.timetable import CATCH_UP_MS
 from moorage.core.kit.clock import SKEW_MS
 from moorage.core.kit.cron import Cron
+from moorage.core.kit.records import dataclass
 
 BATCH = 500
 _WHY = "a clock is wrong for every organization"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from moorage.core import jobs
@@ -12,6 +10,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.jobs import Lane, timetable
 from moorage.core.jobs.timetable import Tick
 from moorage.core.kit.cron import Cron
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service as machines
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import delete, func, select, update
@@ -14,6 +13,7 @@ from moorage.core.db.tx import Tx, UniqueClash
 from moorage.core.jobs import JOB_ADDED, tables
 from moorage.core.jobs.states import JobStatus
 from moorage.core.jobs.tables import job
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, NotFound
 
 _WHY = "the operator sees the jobs of every organization"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     Boolean,
     Column,
@@ -23,6 +21,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.core.jobs.states import JobStatus
+from moorage.core.kit.records import dataclass
 
 job = table(
     "job",

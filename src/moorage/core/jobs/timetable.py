@@ -8,13 +8,13 @@ never fires again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from moorage.core.db.tx import Tx
 from moorage.core.jobs import tables
 from moorage.core.jobs.tables import Due
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.cron import Cron
+from moorage.core.kit.records import dataclass
 
 # After an outage the latest tick still fires if it is younger than this; older ticks are skipped.
 CATCH_UP_MS = 5 * MINUTE_MS

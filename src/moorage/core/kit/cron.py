@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_right
 from calendar import monthrange
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from importlib import resources
@@ -24,6 +23,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+
+from moorage.core.kit.records import dataclass
 
 MAX_EXPRESSION_CHARS = 120
 MAX_TIMEZONE_CHARS = 64

@@ -14,9 +14,11 @@ import struct
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from moorage.core.kit.records import dataclass
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")

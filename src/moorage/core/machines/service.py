@@ -8,11 +8,11 @@ process that lost the lease, or a second process with the same identity, changes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.hooks import Hook
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import tables
 from moorage.core.machines.states import MACHINE, MachineStatus
 from moorage.core.machines.tables import Machine

@@ -6,14 +6,13 @@ not agree. `epoch` is the fence: it changes with each start, and a process with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import BigInteger, Column, ColumnElement, Integer, cast, delete, extract, func, insert, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.core.machines.states import MachineStatus
 
 machine = table(

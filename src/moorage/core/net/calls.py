@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from moorage.core.kit.records import dataclass
 
 Stage = Literal["dns", "connect", "tls", "read"]
 Phase = Stage | Literal["protocol", "timeout"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+from moorage.core.kit.records import dataclass
 
 CLOCK_SKEW = timedelta(days=1)  # A peer's clock may be behind.
 MAX_COMMON_NAME_LENGTH = 64

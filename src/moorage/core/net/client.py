@@ -18,13 +18,14 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import TracebackType
 from typing import Self
 
 import yarl
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer, OutboundError, Stage
 from moorage.core.net.dns import NameResolver, Resolver
 from moorage.core.net.hops import Hop, first_hop, is_literal, next_hop

@@ -7,7 +7,8 @@ The gateway, the edge and the API use this one template. The edge keeps its memo
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from moorage.core.kit.records import dataclass
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"

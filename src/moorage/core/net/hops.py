@@ -10,13 +10,14 @@ import base64
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv6Address
 
 import yarl
 from multidict import CIMultiDict
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.targets import TargetRefused
 
 # Only the client sets framing headers: a length or coding that contradicts the body would let a user smuggle a second

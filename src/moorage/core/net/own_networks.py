@@ -10,7 +10,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from moorage.core.kit.records import dataclass
 
 _RTM_GETROUTE = 26
 _NLM_F_REQUEST_DUMP = 0x301

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Column, Text, UniqueConstraint, delete, insert, select, update
 
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 vault_secret = table(
     "vault_secret",

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core import jobs
 from moorage.core.db.commits import Commits
@@ -23,6 +23,7 @@ from moorage.core.jobs.states import JobStatus
 from moorage.core.jobs.tables import JobRow
 from moorage.core.kit.decoding import decode
 from moorage.core.kit.ids import new_uuid
+from moorage.core.kit.records import dataclass
 from moorage.core.telemetry import Telemetry
 from moorage.core.telemetry.logs import trace
 from moorage.core.worker.run import Handler, Handlers, Run, hold

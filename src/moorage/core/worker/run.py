@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from moorage.core.jobs.states import JobStatus
 from moorage.core.jobs.tables import JobRow
 from moorage.core.jobs.timetable import TickHandler
 from moorage.core.kit.cron import Cron
+from moorage.core.kit.records import dataclass
 from moorage.errors import LostLease
 
 T = TypeVar("T")

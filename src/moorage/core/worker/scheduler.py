@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core.db.commits import Commits
 from moorage.core.db.scope import across_organizations
@@ -21,6 +21,7 @@ from moorage.core.jobs.corrections import Correction
 from moorage.core.jobs.tables import Due
 from moorage.core.jobs.timetable import Tick, TickHandler, tick_to_fire
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.records import dataclass
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import LEASE_MS
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.gateway.config.app_proxy import direct_routes, replicas_route
 from moorage.gateway.config.names import host_is
 from moorage.gateway.config.pages import Route, subroute

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import ssl
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from cryptography import x509
 
 from moorage.core.kit.clock import Clock, SystemClock
+from moorage.core.kit.records import dataclass
 from moorage.gateway import operator_certificate
 from moorage.gateway.operator_certificate import is_match
 from moorage.gateway.sites import HOST_PATTERN, is_host

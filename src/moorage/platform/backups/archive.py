@@ -14,7 +14,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, BinaryIO, Literal
 
@@ -23,6 +23,7 @@ import msgspec
 from moorage import __version__
 from moorage.core.db.snapshots import STORE
 from moorage.core.kit.decoding import decode
+from moorage.core.kit.records import dataclass
 
 FOLDERS = ("store", "artifacts", "git", "databases", "volumes", "keys")
 MARKER = "instance"

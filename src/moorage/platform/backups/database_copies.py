@@ -16,10 +16,11 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.platform.backups import freezing
 from moorage.platform.backups.archive import Report
 from moorage.runtime.engines import wire

@@ -7,7 +7,6 @@ name stays reserved, a replica drains for months. The scheduler corrects the tim
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from sqlalchemy import ColumnElement, Table, delete, select, update
@@ -21,6 +20,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.idempotency.tables import idempotency_key
 from moorage.core.jobs.corrections import Correction
 from moorage.core.kit.clock import SKEW_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.apps.service import DRAIN_MS
 from moorage.products.apps.tables import replica
 from moorage.products.databases.tables import backup, database

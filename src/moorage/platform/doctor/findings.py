@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib import util
 from pathlib import Path
+
+from moorage.core.kit.records import dataclass
 
 VERSION_TIMEOUT_S = 20
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from moorage.core.artifacts.objects import ArtifactDamaged, ArtifactsUnavailable, Objects, key_of
+from moorage.core.kit.records import dataclass
 from moorage.platform.backups.archive import Progress, Report
 from moorage.platform.moving import source
 from moorage.platform.moving.errors import CannotMove

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.db.migrations import HEAD
 from moorage.core.db.snapshots import store_path
+from moorage.core.kit.records import dataclass
 from moorage.platform.moving import values
 from moorage.platform.moving.errors import CannotMove
 from moorage.settings import Settings

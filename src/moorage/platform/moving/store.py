@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import psycopg
 
 from moorage.core.db.migrations import HEAD
+from moorage.core.kit.records import dataclass
 from moorage.platform import store_checks
 from moorage.platform.backups.archive import Progress, Report, chown, owner_of
 from moorage.platform.moving import source, target, values

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -16,6 +15,7 @@ from psycopg import sql
 
 from moorage.core.db import migrate
 from moorage.core.db.migrations import HEAD
+from moorage.core.kit.records import dataclass
 from moorage.platform.moving.errors import CannotMove
 from moorage.platform.moving.source import REVISIONS
 from moorage.settings import Settings

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from moorage.core.kit.records import dataclass
 
 Row = tuple[Any, ...]
 Convert = Callable[[Any], Any]

@@ -12,13 +12,14 @@ import hmac
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
 from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.products.analytics import tables
 from moorage.products.analytics.lines import Hit

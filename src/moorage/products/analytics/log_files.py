@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from moorage.core.kit.records import dataclass
 from moorage.products.analytics.lines import PLATFORM_HIT, Hit, parse
 from moorage.products.analytics.tables import LogPosition
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, Source, arg, insert_for, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.projects.tables import project
 
 PATH, REFERRER = "path", "referrer"

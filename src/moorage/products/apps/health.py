@@ -6,9 +6,9 @@ The reconciler, the check through the gateway and the probes during a switch all
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.products.apps import probing
 from moorage.products.apps.probing import WrongAnswer
 from moorage.products.projects import service as projects

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from moorage.accounts.plans.tiers import Tier
@@ -17,6 +17,7 @@ from moorage.core.hooks import Hook
 from moorage.core.kit.crypto import CannotDecrypt, sign
 from moorage.core.kit.decoding import decode
 from moorage.core.kit.envvars import read_env
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.apps import health, service

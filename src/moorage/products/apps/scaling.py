@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.core.kit.clock import MINUTE_MS, SECOND_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.apps.metrics.service import Usage
 
 WINDOW_MS = 30 * SECOND_MS

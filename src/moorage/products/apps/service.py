@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
@@ -18,6 +18,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.gateways import service as gateways
 from moorage.core.kit.decoding import decode
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service as machines
 from moorage.core.machines.placement import Placement
 from moorage.products.apps import tables

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from moorage.core import maintenance
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import placement
 from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product

@@ -7,7 +7,6 @@ and runs use the newest build that succeeded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from moorage.core.jobs import Lane
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
 from moorage.core.kit.ids import new_uuid
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound, QuotaExceeded

@@ -7,7 +7,6 @@ the last good build; a run from an image resolves the image reference when it st
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -15,6 +14,7 @@ from moorage.core.kit.clock import to_wire
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.decoding import decode
 from moorage.core.kit.envvars import read_env
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 from moorage.products.cronjobs import service, tables

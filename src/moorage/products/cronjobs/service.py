@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from moorage.accounts.identity.organizations import service as orgs
@@ -16,6 +16,7 @@ from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import timetable
 from moorage.core.kit.cron import Cron
 from moorage.core.kit.ids import new_uuid
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import placement
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound, bad_field

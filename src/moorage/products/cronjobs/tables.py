@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Boolean, Column, Index, Integer, UniqueConstraint, delete, func, insert, select, update
 
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.core.machines.tables import machine
 from moorage.products.projects.deployments.tables import Line
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.accounts.plans import service as plans
@@ -14,6 +13,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.jobs.timetable import Tick
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import placement
 from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product

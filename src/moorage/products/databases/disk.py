@@ -9,10 +9,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from moorage.core.db.store import Database as Store
+from moorage.core.kit.records import dataclass
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases.metrics.service import DiskUsage
 from moorage.products.databases.metrics.tables import REASON

@@ -6,7 +6,7 @@ import random
 import secrets
 import socket
 import string
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import Lane
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import placement
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, IllegalMove, NotFound, QuotaExceeded, bad_field

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -24,6 +22,7 @@ from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.core.jobs.tables import job
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.ports import Address, Egress
 
 database = table(

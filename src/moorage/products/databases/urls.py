@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote
 
+from moorage.core.kit.records import dataclass
 from moorage.products.databases.tables import Database
 from moorage.settings import Settings
 

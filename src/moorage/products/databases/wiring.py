@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -16,6 +15,7 @@ from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.jobs import Lane, timetable
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import placement
 from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Loop, Product

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from moorage.core.kit.records import dataclass
 from moorage.products.domains.lookup_errors import LookupFailed, no_answer
 from moorage.settings import BadSettings, Settings, is_loopback
 

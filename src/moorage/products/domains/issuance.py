@@ -7,7 +7,7 @@ first certificate of a name counts; later requests for the same name, to load or
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from moorage.core.audit import service as audit
@@ -16,6 +16,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.kit.records import dataclass
 from moorage.errors import MoorageError
 from moorage.products.domains import grants, service
 from moorage.products.domains.grants import Kind

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,6 +18,7 @@ from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound, bad_field
 from moorage.products.domains import grants, tables

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     Column,
     ForeignKey,
@@ -19,6 +17,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.domains.states import DomainStatus
 from moorage.products.projects.tables import project
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
 from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.products.domains import service
 from moorage.products.domains.dns import ExpectedRecords, Finding, Resolver
 from moorage.products.domains.service import DnsEvidence, NoSuchDomain

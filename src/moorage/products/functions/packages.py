@@ -12,7 +12,6 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -22,6 +21,7 @@ from moorage.core.artifacts import service as artifact_service
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.kit import zips, zips_writer
+from moorage.core.kit.records import dataclass
 from moorage.products.functions import code
 from moorage.products.functions.contents import BadPackage, find_main, needs_install
 from moorage.products.functions.dependencies.failures import InstallFailed

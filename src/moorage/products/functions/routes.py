@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 from uuid import uuid4
@@ -24,6 +23,7 @@ from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Upload
 from moorage.core.http.waiting import follow_finished
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import BadRequest, NotFound, RateLimited
 from moorage.products.functions import code, service, sources, variables

@@ -7,7 +7,7 @@ concerns the edge increments `revision` in the same statement.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.ids import token_preview
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.functions import tables, variables

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from moorage.core.kit.records import dataclass
 
 # Folders of dependencies, which an editor does not show.
 SKIPPED_FOLDERS = frozenset(("node_modules", "packages", "virtualenv", ".venv", "__pycache__"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -22,6 +20,7 @@ from sqlalchemy import (
 from moorage.core.artifacts.tables import artifact_ref
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 function = table(
     "function",

@@ -7,12 +7,13 @@ projects. A secret overrides a variable of the same name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 
 ENV_OF = "function-env:"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.accounts.plans import service as plans
@@ -13,6 +12,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
 from moorage.core.kit.processes.wakeups import WakeupReceiver
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers

@@ -7,9 +7,9 @@ has to be one that this platform can run: `runtime.images.manifests` checks that
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.products.images.failures import Refused
 from moorage.runtime.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, MAX_LAYERS, OCI_INDEX, OCI_MANIFEST
 from moorage.runtime.images.references import is_digest

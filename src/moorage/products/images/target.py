@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from moorage.accounts.identity.caller import Caller
 from moorage.core.http.answer import Answer, Headers, Stream
 from moorage.core.http.request import Request
+from moorage.core.kit.records import dataclass
 from moorage.products.images.failures import Refused
 
 

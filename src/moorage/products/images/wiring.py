@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.accounts.identity.gate import IdentityGate
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
@@ -12,6 +11,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.dispatch import Mount
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers
 from moorage.products.images import collecting, deploying, service

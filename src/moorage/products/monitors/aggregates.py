@@ -7,13 +7,13 @@ nor as down.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlalchemy import Integer, func, select
 
 from moorage.core.db.query import Query, arg, columns
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors import tables
 from moorage.products.monitors.states import BeatStatus
 from moorage.products.monitors.tables import DAY_S, HOUR_S, MINUTE_S, Monitor, Pause, monitor, rollup

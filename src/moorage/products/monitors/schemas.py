@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -15,6 +14,7 @@ from yarl import URL
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.ids import MAX_ID
+from moorage.core.kit.records import dataclass
 from moorage.core.net.hops import FRAMING_HEADERS, TOKEN, UNSENDABLE
 from moorage.products.monitors.aggregates import Bucket, uptime_over
 from moorage.products.monitors.probing import codes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import func, select
@@ -16,6 +16,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.masking import MASK
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound, bad_field
 from moorage.products.monitors import redaction, tables

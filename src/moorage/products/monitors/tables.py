@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -21,6 +20,7 @@ from sqlalchemy import (
 
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.states import MonitorStatus
 
 monitor = table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.accounts.plans import service as plans
@@ -13,6 +12,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.mail.sender import Mailer
 from moorage.core.net.client import GuardedClient
 from moorage.core.product import Duties, Loop, Product

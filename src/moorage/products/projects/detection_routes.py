@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import dataclass
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.errors import bad_field
 from moorage.products.projects import schemas
 from moorage.products.repositories.fetch import FetchFailed, Sources

@@ -5,11 +5,10 @@ Projects opt in with `prPreview`. Code of a fork is built only after a member ap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor
 from moorage.core.db.tx import Tx, move
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, NotFound
 from moorage.products.projects import names, route_sync, service, tables
 from moorage.products.projects.deployments import service as deployments

@@ -8,7 +8,6 @@ long as no one changed it and it is new or was never live. Decision 43 has the r
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,6 +18,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.ids import slugify
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound, QuotaExceeded
 from moorage.products.projects import names, route_sync, service, tables

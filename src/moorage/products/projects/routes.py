@@ -6,7 +6,6 @@ A route that changes the gateway's routes answers after the gateway has applied 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from moorage.core.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.core.http.route import Router
 from moorage.core.http.waiting import Progress
 from moorage.core.kit.ids import MAX_ID
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import bad_field
 from moorage.products.projects import compute, pushed, service

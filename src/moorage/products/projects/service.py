@@ -6,7 +6,6 @@ Releases of a project are handled in `deployments`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from moorage.accounts.identity.organizations import freed_names
@@ -19,6 +18,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, Forbidden, NotFound
 from moorage.products.projects import compute, tables

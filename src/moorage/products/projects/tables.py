@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     Boolean,
     Column,
@@ -23,6 +21,7 @@ from sqlalchemy import (
 from moorage.accounts.identity.tables import organization
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 project = table(
     "project",

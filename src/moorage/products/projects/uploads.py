@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from moorage.core.http import models
 from moorage.core.http.forms import Form
 from moorage.core.http.idempotency.once import Write
 from moorage.core.http.route import Router, Upload
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, bad_field
 from moorage.products.projects import pushed, schemas, service
 from moorage.products.projects.deployments import routes as deployment_routes

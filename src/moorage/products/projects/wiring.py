@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from moorage.accounts.plans import service as plans
@@ -13,6 +12,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Duties, Product, Reconciled
 from moorage.core.worker.run import Handlers
 from moorage.products.projects import detection_routes, downgrades, github, jobs, routes, service, uploads

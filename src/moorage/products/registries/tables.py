@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Column, UniqueConstraint, delete, func, select, update
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 registry = table(
     "registry",

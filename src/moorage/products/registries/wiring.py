@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
@@ -12,6 +11,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.records import dataclass
 from moorage.core.net import registry_mirrors
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers

@@ -13,12 +13,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from moorage.core.db.store import Database
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import size_text
 from moorage.core.machines import service as machines
 from moorage.errors import QuotaExceeded

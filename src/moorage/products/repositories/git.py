@@ -15,13 +15,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import IO
 
 from moorage.core.kit.processes import children
 from moorage.core.kit.processes.children import Child
+from moorage.core.kit.records import dataclass
 from moorage.products.repositories import priority
 
 MIN_GIT_VERSION = (2, 30)  # Private repositories of the code host need 2.31.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -22,6 +21,7 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service as machines
 from moorage.errors import NotFound
 from moorage.products.repositories import tables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.accounts.identity.gate import IdentityGate
@@ -12,6 +11,7 @@ from moorage.accounts.webhooks.service import GithubEvents
 from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service as machines
 from moorage.core.product import Duties, Product
 from moorage.core.telemetry import Telemetry

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from moorage.core.kit.records import dataclass
 from moorage.products.rules.patterns import (
     SPLAT,
     STAR,

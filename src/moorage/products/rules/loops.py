@@ -8,9 +8,10 @@ a refused rule loops for every path, not only for a special one such as `/b/b` w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from moorage.core.kit.records import dataclass
 from moorage.products.rules.destinations import QUERY_MARKS, OwnAddresses, Redirect
 from moorage.products.rules.patterns import Part, Wild
 

@@ -14,10 +14,11 @@ source, and a request for `%61` matches `a`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
+
+from moorage.core.kit.records import dataclass
 
 MAX_SOURCE = 2_000
 MAX_PARTS = 100

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Column, ForeignKey, Integer, UniqueConstraint, delete, insert, select
 
 from moorage.core.db.query import Command, Query, arg
 from moorage.core.db.schema import Id, id_column, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.rules.patterns import HeaderRule, RedirectRule
 
 header_rule = table(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import quote, unquote
 
+from moorage.core.kit.records import dataclass
 from moorage.errors import bad_field
 from moorage.products.rules.destinations import OwnAddresses, Piece, Redirect, parse_redirect
 from moorage.products.rules.patterns import HeaderRule, RedirectRule, parse_source

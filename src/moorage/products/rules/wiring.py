@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.records import dataclass
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers
 from moorage.products.projects import service as projects

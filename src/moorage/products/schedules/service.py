@@ -7,7 +7,6 @@ deletes the row. So a run with a row is not counted yet, and a run without one i
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.jobs import timetable
 from moorage.core.kit.cron import Cron
 from moorage.core.kit.ids import MAX_ID
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, NotFound
 from moorage.products.functions import service as functions
 from moorage.products.functions.records import spool

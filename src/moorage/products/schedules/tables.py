@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -24,6 +22,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.core.jobs.tables import timetable
+from moorage.core.kit.records import dataclass
 from moorage.products.functions.tables import function
 
 KIND = "schedule"  # kind of the timetable entries; `ref` is the schedule's id

@@ -12,10 +12,10 @@ import shutil
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.kit import folders, zips
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.ports import BuildFailed, Kind
 from moorage.runtime.workers.runtimes import installed
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.builds.toolchain import tools
 from moorage.runtime.sandbox.runs.job import WORK, Job

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds import environment
 from moorage.runtime.builds.detection import managers, python_apps, reading, scripts
 from moorage.runtime.builds.node import versions

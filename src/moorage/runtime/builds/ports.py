@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
 from moorage.core.kit.decoding import decoder_of
+from moorage.core.kit.records import dataclass
 
 Stream = Literal["stdout", "stderr", "system"]
 Kind = Literal["static", "container"]

@@ -12,10 +12,11 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images import references
 from moorage.runtime.images.blobs import as_document

@@ -16,10 +16,11 @@ Layout of a server's folder, mounted at /data in its sandbox:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.local_specs import LocalFiles
 from moorage.runtime.engines.ports import Address
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.ports import DATA, IDENTITY_FILE, ServerKind, Software
 

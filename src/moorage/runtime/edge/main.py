@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +21,7 @@ import uvloop
 
 from moorage.core.kit.processes.process import bind_unix_socket, raise_open_files_limit, report_ready
 from moorage.core.kit.processes.wakeups import WakeupSender
+from moorage.core.kit.records import dataclass
 from moorage.core.net import function_hosts
 from moorage.core.net.proxies import networks
 from moorage.runtime.edge.calls.caps import Caps

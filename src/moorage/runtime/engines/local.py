@@ -17,12 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines import wire
 from moorage.runtime.engines.local_specs import ShimApp, ShimRun, ShimServer, ShimSpec, local_files
 from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState, RunSpec, ServerSpec

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, RunSpec, ServerSpec
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core import disk
+from moorage.core.kit.records import dataclass
 from moorage.errors import DiskFull
 from moorage.runtime.images import machine, manifests, partial_files
 from moorage.runtime.images.blobs import ImageBlobs

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from signal import SIGTERM
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.manifests import DEFAULT_SHELL, ImageConfig
 from moorage.runtime.sandbox.rootfs.spec import PATH
 

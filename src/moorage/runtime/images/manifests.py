@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.references import PullFailed, is_digest
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"

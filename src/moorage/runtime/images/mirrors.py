@@ -5,10 +5,9 @@ A mirror is asked before its registry, and anonymously. It may have a private ad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import yarl
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.registry_mirrors import MirrorAddress
 from moorage.core.net.targets import TargetPolicy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from moorage.core.kit.records import dataclass
 
 HUB = "docker.io"
 MAX_NAME = 512

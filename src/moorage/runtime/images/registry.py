@@ -14,13 +14,13 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO
 
 import yarl
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy, TargetRefused

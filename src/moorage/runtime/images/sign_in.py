@@ -6,10 +6,11 @@ import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import yarl
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer
 from moorage.runtime.images.references import HUB, PullFailed
 

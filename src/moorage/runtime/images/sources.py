@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.registry_mirrors import MirrorAddress
 from moorage.core.net.targets import TargetPolicy

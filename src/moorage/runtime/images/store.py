@@ -23,13 +23,14 @@ import secrets
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS, Clock
+from moorage.core.kit.records import dataclass
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images import layers, linking, machine, manifests, partial_files
 from moorage.runtime.images import registry as images_registry

@@ -11,10 +11,10 @@ import heapq
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.ports import LogLine
 from moorage.runtime.logs import logfile
 

@@ -12,8 +12,10 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from moorage.core.kit.records import dataclass
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE_SELF, IN_MOVE_SELF = 0x2, 0x80, 0x100, 0x400, 0x800
 IN_ONLYDIR, IN_MASK_ADD, IN_ONESHOT = 0x01000000, 0x20000000, 0x80000000

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cryptography import x509
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from moorage.core.kit.crypto import KeyRing, derive, key_id
+from moorage.core.kit.records import dataclass
 from moorage.core.net.certificates import Authority, certificate_pem, key_pem
 
 EDGE_HOST = "edge.moorage.internal"  # name in the certificate of a process that accepts calls for its edge

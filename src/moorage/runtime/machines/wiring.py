@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
+from moorage.core.kit.records import dataclass
 from moorage.core.machines import service
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.reconciler.rounds import Rounds

@@ -11,9 +11,9 @@ import os
 import select
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import root, seccomp, syscalls
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.network import callers

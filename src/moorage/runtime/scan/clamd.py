@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.scan.findings import ScanUnavailable
 from moorage.settings import BadSettings
 

@@ -15,10 +15,10 @@ import signal
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.local_specs import ShimApp, ShimRun, ShimServer, ShimSpec
 from moorage.runtime.sandbox import inside, layer, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_

@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 import socket
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.local_specs import ShimSpec
 from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox import syscalls as sys_

@@ -13,10 +13,10 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.kit.processes.process import bind_unix_socket, raise_open_files_limit, report_ready
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import capabilities, root
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups

@@ -7,10 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
+
+from moorage.core.kit.records import dataclass
 
 LANGUAGES = ("nodejs", "python")
 MAIN_FILES = {"nodejs": ("index.js", "index.mjs", "index.cjs"), "python": ("main.py", "__main__.py")}

@@ -8,10 +8,11 @@ import fcntl
 import os
 import signal
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.workers.frames import HEAD, READY, SEALED
 from moorage.runtime.workers.messages import close_all, receive
 

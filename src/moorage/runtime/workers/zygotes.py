@@ -10,10 +10,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.workers.messages import close_all
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.runtime.workers.sandbox import PIDS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 from sqlalchemy import insert, select, update
 
@@ -22,6 +20,7 @@ from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, Forbidden, NotFound
 
 VALIDITY_MS = 7 * DAY_MS

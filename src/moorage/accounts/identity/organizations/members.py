@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from sqlalchemy import delete, func, insert, select, update
@@ -17,6 +17,7 @@ from moorage.core.audit.service import AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, Forbidden, NotFound
 
 

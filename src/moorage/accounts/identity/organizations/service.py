@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 
 import msgspec
 from sqlalchemy import insert, select, update
@@ -22,6 +21,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.ids import new_token, slugify
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 

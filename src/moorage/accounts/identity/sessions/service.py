@@ -7,7 +7,6 @@ from before this table existed have another kind of `jti` and are valid until th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlalchemy import delete, func, insert, select, update
 
@@ -17,6 +16,7 @@ from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.kit.records import dataclass
 from moorage.errors import NotFound
 
 # Per user; a login beyond that ends the least recently seen one. Demo logins would add rows without limit.

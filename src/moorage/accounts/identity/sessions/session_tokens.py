@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from joserfc import errors, jwk, jwt
@@ -10,6 +9,7 @@ from joserfc import errors, jwk, jwt
 from moorage.core.env import Env
 from moorage.core.kit.clock import HOUR_MS, SKEW_MS
 from moorage.core.kit.ids import new_uuid, parse_id
+from moorage.core.kit.records import dataclass
 
 MAX_CACHED = 4096
 LISTED = "s-"  # prefix of the `jti` of sessions with a row

@@ -7,7 +7,6 @@ stored in the same transaction as its effect, so that a crash leaves both or nei
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from moorage.core.http.answer import JSON, STATUS, Answer
 from moorage.core.http.idempotency import tables
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, MoorageError, bad_field
 
 MAX_KEY = 255

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Column, Integer, UniqueConstraint, delete, select, update
 
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 
 idempotency_key = table(
     "idempotency_key",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moorage.core.http.answer import Answer, Headers
+from moorage.core.kit.records import dataclass
 from moorage.settings import Settings
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from moorage.core.http.openapi.schema_text import Schema, Schemas
+from moorage.core.kit.records import dataclass
 
 METHODS = ("get", "post", "put", "patch", "delete")
 SCOPES = {

@@ -6,12 +6,12 @@ The product of databases creates the database; a project gets at most one this w
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
+from moorage.core.kit.records import dataclass
 from moorage.products.projects.deployments.logs import LogWriter
 from moorage.products.projects.deployments.runner import Write
 from moorage.products.projects.deployments.tables import Deployment

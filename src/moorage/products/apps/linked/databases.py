@@ -6,10 +6,10 @@ The variables are computed at each start and stored nowhere. Variables and secre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.ports import CREATED_DATABASE, Plan
 
 # Names that clients of the engines read themselves.

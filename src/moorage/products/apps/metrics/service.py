@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from threading import Lock
 
@@ -18,6 +18,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, SECOND_MS
 from moorage.core.kit.decoding import decoder_of
+from moorage.core.kit.records import dataclass
 from moorage.products.analytics.counting import Owner
 from moorage.products.analytics.lines import Hit
 from moorage.products.apps.metrics import tables

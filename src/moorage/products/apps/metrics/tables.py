@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -23,6 +21,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, insert_for, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.projects.tables import project
 
 CLASSES = ("s1xx", "s2xx", "s3xx", "s4xx", "s5xx")

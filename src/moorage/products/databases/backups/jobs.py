@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from moorage.core.jobs import Lane
 from moorage.core.jobs.timetable import Tick
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import QuotaExceeded, RetryLater
 from moorage.products.databases import service, tables

@@ -7,7 +7,6 @@ error makes it `failed`, with a reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane, timetable
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.cron import Cron
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, NotFound, QuotaExceeded, bad_field
 from moorage.products.databases import service
 from moorage.products.databases.backups import tables as backup_tables

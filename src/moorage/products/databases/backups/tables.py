@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import delete, select, update
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
+from moorage.core.kit.records import dataclass
 from moorage.products.databases.tables import Backup, Database, backup, database, wal
 
 _b, _d, _w = backup.c, database.c, wal.c

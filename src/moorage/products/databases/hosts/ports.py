@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
+from moorage.core.kit.records import dataclass
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.ports import Access, Credentials, ServerKind, ServerOptions, Software
 from moorage.runtime.database_servers.queries.model import QueryRunner

@@ -8,7 +8,7 @@ counted, so that it is correct for any period.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from moorage.accounts.plans.service import Standing
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.databases import servers, service
 from moorage.products.databases import tables as database_tables
 from moorage.products.databases.metrics import tables

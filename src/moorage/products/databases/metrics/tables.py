@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import JSON, BigInteger, Integer, Text, case, cast, delete, func, or_, select, update
 from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_for, scalar
+from moorage.core.kit.records import dataclass
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server, database, sample, server
 

@@ -6,7 +6,6 @@ never runs again; its replica becomes the primary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from secrets import token_hex
 
 from sqlalchemy import select
@@ -16,6 +15,7 @@ from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.query import Query, columns
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.products.databases import service, tables
 from moorage.products.databases.servers import add_server, forget_server, servers_of, set_server
 from moorage.products.databases.states import DatabaseStatus

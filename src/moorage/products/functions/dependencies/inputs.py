@@ -13,9 +13,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from moorage.core.kit.records import dataclass
 
 REQUIREMENTS = "requirements.txt"
 NPM_LOCKS = ("npm-shrinkwrap.json", "package-lock.json")  # npm reads the first one that exists

@@ -13,11 +13,11 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core import disk
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.errors import DiskFull
 from moorage.products.functions.dependencies import inputs as install_inputs
 from moorage.products.functions.dependencies.cache import InstallCache

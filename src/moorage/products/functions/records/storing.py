@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.similar import UniformRun
 from moorage.products.functions.records.spool import Chunk

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.events import Event
+from moorage.core.kit.records import dataclass
 from moorage.products.functions.logs import log_text
 from moorage.products.functions.logs.log_files import FunctionLogs
 from moorage.products.functions.records import invocations

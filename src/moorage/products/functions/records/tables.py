@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -32,6 +31,7 @@ from moorage.core.db.query import Command, Query, arg, insert_for, insert_or_ign
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.products.functions.tables import function
 
 invocation = table(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import msgspec
 
 from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.alerts import messages
 from moorage.products.monitors.alerts.messages import EVENTS, RESOLVED, NoticeContent
 from moorage.products.monitors.alerts.tables import Notice

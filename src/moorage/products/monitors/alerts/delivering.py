@@ -7,7 +7,6 @@ same id, so that the receiver can detect the duplicate.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
@@ -21,6 +20,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.core.mail.sender import Mailer, MailRefused
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlalchemy import insert, select
 
 from moorage.core.db.query import Command, Query, arg, sets_of
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.alerts import notices
 from moorage.products.monitors.alerts.notices import Observed
 from moorage.products.monitors.probing.beats import Beat

@@ -8,7 +8,6 @@ transaction adds no duplicate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 from sqlalchemy import select
@@ -23,6 +22,7 @@ from moorage.core.db.query import Query, arg
 from moorage.core.db.tx import Tx
 from moorage.core.jobs import Lane
 from moorage.core.kit.ids import new_uuid
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.products.monitors.alerts import messages
 from moorage.products.monitors.alerts import tables as alert_tables

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.probing.beats import Outcome
 from moorage.products.monitors.probing.certificates import days_left
 from moorage.products.monitors.states import AlertStatus

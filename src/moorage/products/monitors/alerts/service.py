@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import func, select
@@ -13,6 +13,7 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor
 from moorage.core.db.query import Query, arg, columns
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound, bad_field
 from moorage.products.monitors import service

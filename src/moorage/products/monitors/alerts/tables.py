@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from sqlalchemy import Boolean, Column, Float, Index, Integer, UniqueConstraint, delete, insert, select, update
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.states import AlertStatus
 
 alert = table(

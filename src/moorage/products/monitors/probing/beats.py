@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from moorage.core.kit.records import dataclass
 
 # The phase in which a check failed.
 Phase = Literal["dns", "connect", "tls", "read", "status", "keyword"]

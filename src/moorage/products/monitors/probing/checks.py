@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from http import HTTPStatus
 
 from multidict import CIMultiDict
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.dns import Resolver

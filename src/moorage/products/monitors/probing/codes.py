@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
+
+from moorage.core.kit.records import dataclass
 
 DEFAULT = ("200-299",)
 FIRST, LAST = 100, 599

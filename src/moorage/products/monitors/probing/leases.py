@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Select, delete, func, select, update
@@ -18,6 +17,7 @@ from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.products.monitors.probing.checks import CheckTarget
 from moorage.products.monitors.probing.codes import Codes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.core.telemetry import Telemetry
 
 WINDOW_S = 60.0

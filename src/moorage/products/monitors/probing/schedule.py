@@ -6,9 +6,9 @@ Due times are wall clock times, so the schedule handles a clock that is set forw
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.probing import grid
 from moorage.products.monitors.probing.checks import CheckTarget
 from moorage.products.monitors.probing.leases import HeldMonitor

@@ -7,7 +7,6 @@ its exact times: where one on the status of a monitor overlaps an outage, its ti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from sqlalchemy import Integer, select
@@ -15,6 +14,7 @@ from sqlalchemy import Integer, select
 from moorage.core.db.query import Query, arg
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors.alerts.tables import alert, incident
 from moorage.products.monitors.tables import HOUR_S, Monitor, monitor, rollup
 

@@ -5,7 +5,6 @@ URLs and error messages are left out, because the page is public; monitors have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -16,6 +15,7 @@ from moorage.core.db.query import Query, arg, columns, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.monitors import aggregates, tables
 from moorage.products.monitors.alerts.tables import alert, incident
 from moorage.products.monitors.states import BeatStatus

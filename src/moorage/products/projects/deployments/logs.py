@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.events import Event
 from moorage.core.kit.masking import Masker
+from moorage.core.kit.records import dataclass
 from moorage.products.projects.deployments import schemas
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows

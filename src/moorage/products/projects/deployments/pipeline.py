@@ -8,7 +8,6 @@ transaction of `go_live`; the gateway's routes are synced after it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
+from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Run
 from moorage.errors import NotFound, QuotaExceeded

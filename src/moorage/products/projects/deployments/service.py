@@ -6,7 +6,7 @@ gateway's routes are then synced with it, and only after that does the deploymen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from moorage.core.jobs import Lane
 from moorage.core.kit.clock import HOUR_MS
 from moorage.core.kit.decoding import decode
 from moorage.core.kit.ids import new_uuid
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, NotFound
 from moorage.products.projects import route_sync, service, tables
 from moorage.products.projects.deployments import followers

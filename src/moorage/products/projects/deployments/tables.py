@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -23,6 +21,7 @@ from sqlalchemy import (
 from moorage.accounts.identity.tables import account
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.kit.records import dataclass
 from moorage.products.projects.tables import preview, project
 
 deployment = table(

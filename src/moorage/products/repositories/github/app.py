@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.records import dataclass
 from moorage.products.repositories import tables
 from moorage.products.repositories.github import bindings
 from moorage.products.repositories.github.api import GithubApi, GithubUnavailable

@@ -10,7 +10,6 @@ An installation may be bound to several organizations; each of them needs its ow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from moorage.accounts.identity.organizations import service as orgs
@@ -19,6 +18,7 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, Forbidden, NotFound, bad_field
 from moorage.products.repositories import tables
 from moorage.products.repositories.github import setup_state

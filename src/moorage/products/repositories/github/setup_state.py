@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 
 from joserfc import errors, jwk, jwt
 
 from moorage.core.env import Env
 from moorage.core.kit.clock import MINUTE_MS, SKEW_MS
 from moorage.core.kit.crypto import derive
+from moorage.core.kit.records import dataclass
 
 LIFETIME_MS = 15 * MINUTE_MS
 MAX_STATE_CHARS = 1024

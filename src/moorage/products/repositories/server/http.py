@@ -14,7 +14,6 @@ import re
 import signal
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -32,6 +31,7 @@ from moorage.core.http.relay import Relay
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Route, Scope, declare
 from moorage.core.kit.processes.children import Child
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import size_text
 from moorage.core.machines import placement
 from moorage.core.machines import service as machines

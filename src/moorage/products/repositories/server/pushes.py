@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import BinaryIO
 
+from moorage.core.kit.records import dataclass
 from moorage.errors import BadRequest
 from moorage.products.repositories.server import pktline
 from moorage.products.repositories.server.pktline import ANSWER, FLUSH, PROGRESS, BadPacket, band, packet

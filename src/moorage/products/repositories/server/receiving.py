@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -19,6 +18,7 @@ from moorage.core import jobs
 from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import size_text
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Run

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import go, managers, secret_names, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports

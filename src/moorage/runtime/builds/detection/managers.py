@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.workspaces import install_folder
 

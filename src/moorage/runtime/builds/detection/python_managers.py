@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import conda, pipfiles, poetry
 from moorage.runtime.builds.detection.reading import Folder
 

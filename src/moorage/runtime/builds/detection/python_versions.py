@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import conda, pipfiles
 from moorage.runtime.builds.detection.reading import Folder
 

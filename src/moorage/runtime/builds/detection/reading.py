@@ -9,11 +9,11 @@ import os
 import re
 import stat
 import tomllib
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.ports import BuildFailed
 
 _LONG_BLANKS = re.compile(r"\s{100,}")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed

@@ -9,10 +9,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import front_ends, node
 from moorage.runtime.builds.detection.table.node_starts import has_server

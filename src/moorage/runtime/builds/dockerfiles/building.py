@@ -8,12 +8,12 @@ import os
 import posixpath
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds import caches, diagnosis, environment
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table.other import DOCKERFILES

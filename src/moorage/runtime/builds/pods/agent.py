@@ -11,12 +11,13 @@ import sys
 import tarfile
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
 
 from moorage.core.disk import is_full
+from moorage.core.kit.records import dataclass
 from moorage.errors import DiskFull, QuotaExceeded
 from moorage.runtime.builds.pods import sources, wire
 from moorage.runtime.builds.pods.wire import Call, Event, Order, Part

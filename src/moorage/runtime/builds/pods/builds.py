@@ -10,11 +10,12 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.pods import running, sources, wire

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.kit import zips
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds import collect
 from moorage.runtime.builds.local import place_release
 from moorage.runtime.builds.pods.session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.pods import manifests
 from moorage.runtime.builds.pods.session import PodLost
 from moorage.runtime.builds.ports import BuildFailed

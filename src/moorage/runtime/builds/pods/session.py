@@ -7,11 +7,12 @@ import contextlib
 import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.pods import wire
 from moorage.runtime.builds.pods.wire import Call, Event, Part
 from moorage.runtime.builds.ports import BuildFailed, Sink

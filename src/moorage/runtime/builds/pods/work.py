@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import walk
 from moorage.core.db.store import Database
 from moorage.core.kit import zips_writer
+from moorage.core.kit.records import dataclass
 from moorage.core.net import registry_mirrors
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.dockerfiles import building as image_builds

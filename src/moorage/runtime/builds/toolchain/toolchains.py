@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import go, python_versions
 from moorage.runtime.builds.detection.python_versions import Wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder

@@ -6,10 +6,10 @@ import hashlib
 import secrets
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection.managers import PNPM_PACKAGE, YARN_PACKAGE, NodeManager
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.workers import toolchain, zygotes

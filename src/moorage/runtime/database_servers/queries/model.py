@@ -12,10 +12,11 @@ import hmac
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers.ports import Access, Credentials, ServerFailed
 
 TIMEOUT_S = 10.0

@@ -23,12 +23,13 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers.ports import IDENTITY_FILE, NotInstalled, ServerFailed, Software
 from moorage.runtime.database_servers.software import extensions, fetching, libraries, system, templates
 from moorage.runtime.database_servers.software.fetching import Say

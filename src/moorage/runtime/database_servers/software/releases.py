@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.packages import Package
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}

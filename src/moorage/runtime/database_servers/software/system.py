@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers.mariadb import configuration as mariadb_conf
 from moorage.runtime.database_servers.ports import Software
 from moorage.runtime.database_servers.software.releases import EXTENSION, MARIADB, MYSQL, POSTGRESQL, VERSIONS, series

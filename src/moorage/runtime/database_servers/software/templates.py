@@ -18,11 +18,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders
+from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers.ports import ADMIN, DATA, ServerFailed, Software
 from moorage.runtime.database_servers.software.releases import EXTENSION, MARIADB, POSTGRESQL
 

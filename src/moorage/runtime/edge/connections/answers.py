@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net import error_pages, host_header
 from moorage.core.net.error_pages import ErrorPage
 from moorage.runtime.edge.connections.origins import NOWHERE, Origin

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.edge.calls.shares import Shares
 from moorage.runtime.edge.connections.heap import trim
 

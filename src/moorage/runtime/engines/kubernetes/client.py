@@ -11,7 +11,6 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import httpx2
@@ -20,6 +19,7 @@ from lightkube.config import client_adapter, kubeconfig
 from lightkube.core.exceptions import ConfigError
 from yaml import YAMLError
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.names import MANAGER
 

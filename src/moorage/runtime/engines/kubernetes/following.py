@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.kubernetes import names, observing
 from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError, backoff_s
 from moorage.runtime.engines.kubernetes.manifests import Manifest

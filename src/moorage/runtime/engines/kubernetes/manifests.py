@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.kubernetes import names
 from moorage.runtime.engines.ports import AppSpec, CannotStart, ReplicaSpec, RunSpec, ServerSpec
 

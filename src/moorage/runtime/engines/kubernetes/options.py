@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.kubernetes.manifests import NODE_DRAIN_S
 from moorage.runtime.engines.kubernetes.tenancy import NamespaceLimits, NetworkRules
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.targets import special_networks
 from moorage.runtime.engines.kubernetes import names
 from moorage.runtime.engines.kubernetes.manifests import Manifest, labels_of, port_of

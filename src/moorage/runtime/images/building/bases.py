@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images import manifests
 from moorage.runtime.images.building.cache import LayerCache
 from moorage.runtime.images.building.ports import Layer, Workspace

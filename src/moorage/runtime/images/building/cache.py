@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.records import dataclass
 from moorage.errors import NotFound
 from moorage.runtime.images.building import tables
 from moorage.runtime.images.building.tables import CachedLayer

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from moorage.core import disk
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
+from moorage.core.kit.records import dataclass
 from moorage.errors import DiskFull
 from moorage.runtime.images.building import config as configs
 from moorage.runtime.images.building import finishing

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.sandbox.runs.job import Finished
 

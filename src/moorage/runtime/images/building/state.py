@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import whole_number
 from moorage.runtime.images.building import cache
 from moorage.runtime.images.building.bases import Base

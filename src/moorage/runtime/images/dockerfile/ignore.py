@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.dockerfile import patterns
 
 MAX_RULES = 2_000

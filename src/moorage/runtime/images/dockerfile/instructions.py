@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.dockerfile.lines import Heredoc
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.dockerfile import words
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 

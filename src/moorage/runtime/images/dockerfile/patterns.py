@@ -6,7 +6,8 @@ Patterns come from tenants, and `re` needs exponential time for some of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from moorage.core.kit.records import dataclass
 
 MAX_WORK = 20_000_000  # characters of a text x characters of a pattern
 

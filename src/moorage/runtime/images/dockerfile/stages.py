@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import whole_number
 from moorage.runtime.images.dockerfile import instructions as ins
 from moorage.runtime.images.dockerfile import parser, words

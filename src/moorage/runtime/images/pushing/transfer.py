@@ -7,10 +7,10 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images import machine, manifests
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.layers import size_text

@@ -13,7 +13,8 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from moorage.core.kit.records import dataclass
 
 MB = 1024 * 1024
 NORMAL_WEIGHT = 100

@@ -11,8 +11,8 @@ import math
 import os
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups.v2 import Unified
 from moorage.runtime.sandbox.usage import process_tree

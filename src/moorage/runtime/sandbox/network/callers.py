@@ -11,9 +11,9 @@ import fcntl
 import os
 import socket
 import struct
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import syscalls
 from moorage.runtime.sandbox.network.notify import Notification
 

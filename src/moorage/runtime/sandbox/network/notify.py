@@ -8,7 +8,8 @@ import fcntl
 import os
 import select
 import struct
-from dataclasses import dataclass
+
+from moorage.core.kit.records import dataclass
 
 _RECEIVE = 0xC0502100
 _SEND = 0xC0182101

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.targets import TargetPolicy, block_refusal
 
 _GENERAL_RULE = TargetPolicy()

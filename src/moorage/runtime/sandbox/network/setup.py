@@ -16,8 +16,8 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 
 # Reserved by IANA for "this host" (RFC 7600). Resolver libraries query IPv4 addresses only on a machine that has one

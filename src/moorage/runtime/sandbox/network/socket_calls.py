@@ -16,10 +16,11 @@ import socket
 import stat
 import struct
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.sandbox import syscalls
 from moorage.runtime.sandbox.network import binds, callers

@@ -16,9 +16,10 @@ import resource
 import select
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.alarm import Alarm

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from moorage.core.kit.records import dataclass
 
 IDS = 65_536  # ids inside: 0 to 65,535
 FIRST_RANGE = 1_000_000_000  # above the ids of accounts, of functions, apps and cronjobs, and of /etc/subuid

@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import root
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.rootfs.spec import IDS

@@ -7,9 +7,9 @@ import os
 import resource
 import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import inside, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network

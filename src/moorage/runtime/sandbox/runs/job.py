@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox.rootfs import spec
 from moorage.runtime.sandbox.rootfs.spec import ImageRoot
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import Kind
 

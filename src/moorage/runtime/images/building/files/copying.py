@@ -5,9 +5,10 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.building.files import accounts, archives
 from moorage.runtime.images.building.files.selecting import Match, Selected
 from moorage.runtime.images.building.files.tree import TreeError

@@ -6,8 +6,8 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.building.files.tree import Node, Tree, TreeError
 from moorage.runtime.images.dockerfile import patterns
 from moorage.runtime.images.dockerfile.ignore import Ignored

@@ -10,8 +10,9 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from moorage.core.kit.records import dataclass
 
 MAX_LINKS = 40
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")

@@ -7,10 +7,10 @@ import email.utils
 import hashlib
 import posixpath
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy, TargetRefused

@@ -6,9 +6,10 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from moorage.core.kit.records import dataclass
 from moorage.runtime.images.building.files import selecting
 from moorage.runtime.images.building.files.selecting import Hashes, Source
 from moorage.runtime.images.building.files.tree import TreeError
