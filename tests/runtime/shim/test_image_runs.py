@@ -26,11 +26,12 @@ def test_an_images_files_take_the_place_of_the_systems(engine: Engine, image: Pa
 def test_an_image_is_writable_as_a_whole_and_stays_as_it_is(engine: Engine, image: Path) -> None:
     places = "/x /app/x /etc/x /usr/x /etc/motd /tmp/x /dev/shm/y /proc/x /dev/x"
     script = f"for p in {places}; do (echo > $p) 2>/dev/null && echo $p; done; true"
+    before = sorted(path.name for path in image.iterdir())
 
     printed = output_of(run_script(engine, image, script))
 
     assert printed == ["/x", "/app/x", "/etc/x", "/usr/x", "/etc/motd", "/tmp/x", "/dev/shm/y"]
-    assert sorted(path.name for path in image.iterdir()) == ["app", "bin", "etc", "lib", "usr"]
+    assert sorted(path.name for path in image.iterdir()) == before
     assert (image / "etc" / "motd").read_text() == "of the image"
 
 
