@@ -73,6 +73,21 @@ class Renderer:
             raise AssertionError(f"{path.name} cannot be rendered: {log}") from error
 
 
+def role_of(part: str = "") -> dict[str, Any]:
+    """Return the ClusterRole of a part with an account of its own, or of all other parts."""
+    name = f"platform-harbor-{part}" if part else "platform-harbor"
+    with rendering() as renderer:
+        items = renderer.render()
+    (role,) = [item for item in items if (item["kind"], item["metadata"]["name"]) == ("ClusterRole", name)]
+    return role
+
+
+def permissions(part: str = "") -> set[tuple[str, str]]:
+    """Return the verbs and resources that the chart permits."""
+    rules = role_of(part)["rules"]
+    return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+
+
 @contextmanager
 def rendering() -> Iterator[Renderer]:
     with tempfile.TemporaryDirectory(prefix="chart-") as name:

@@ -11,7 +11,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from tests.deploy.rendering import CHART, Renderer, default_values, merged, rendering
+from tests.deploy.rendering import CHART, Renderer, default_values, merged, permissions, rendering
 
 import moorage
 from moorage.runtime.engines.kubernetes import names
@@ -208,6 +208,20 @@ def test_each_rule_has_its_reason_and_none_is_for_everything(renderer: Renderer)
     assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
     assert "impersonate" not in text
     assert len(re.findall(r"^  # .*\n  - apiGroups|^  # .*\n(?:  - .*\n(?:    .*\n)+){2}", text, re.MULTILINE)) >= 9
+
+
+def test_gateways_have_an_account_that_only_reads_pods(everything: list[dict[str, Any]]) -> None:
+    accounts = {
+        item["metadata"]["name"]: item["spec"]["template"]["spec"].get("serviceAccountName")
+        for item in everything
+        if item["kind"] == "Deployment"
+    }
+    binding = find(everything, "ClusterRoleBinding", "platform-harbor-gateway")
+
+    assert accounts["harbor-gateway"] == find(everything, "ServiceAccount", "harbor-gateway")["metadata"]["name"]
+    assert accounts["harbor-serve"] == accounts["harbor-work"] == "harbor"
+    assert [subject["name"] for subject in binding["subjects"]] == ["harbor-gateway"]
+    assert permissions("gateway") == {("get", "pods"), ("list", "pods"), ("watch", "pods")}
 
 
 def test_the_least_values_need_no_permission_for_nodes(renderer: Renderer) -> None:

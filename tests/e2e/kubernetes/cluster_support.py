@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.rendering import rendering
+from tests.deploy.rendering import permissions
 from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.images_support import serving_python
 from tests.products.repositories.support import Checkout
@@ -102,13 +102,6 @@ def settings_of(cluster: LabCluster | RealCluster, registry: RegistryServer) -> 
         "MOORAGE_KUBERNETES_APP_IMAGE": f"127.0.0.1:{registry.port}/python",
         "MOORAGE_KUBERNETES_DATABASE_IMAGE": os.environ.get("DATABASE_IMAGE_TEST", database_pods.IMAGE),
     }
-
-
-def permissions() -> set[tuple[str, str]]:
-    """Return the verbs and resources that the chart permits."""
-    with rendering() as renderer:
-        (role,) = [item for item in renderer.render() if item["kind"] == "ClusterRole"]
-    return {(verb, resource) for rule in role["rules"] for verb in rule["verbs"] for resource in rule["resources"]}
 
 
 def make_cluster(folder: Path) -> LabCluster | RealCluster:

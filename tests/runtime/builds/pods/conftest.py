@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deploy.rendering import rendering
+from tests.deploy.rendering import permissions
 from tests.e2e.images_support import serving_python
 from tests.runtime.builds.build_support import Log, make_request, write_files
 from tests.runtime.engines.kubernetes import real_cluster
@@ -107,10 +107,7 @@ class Yard:
 
 @pytest.fixture(scope="module")
 def permitted() -> set[tuple[str, str]]:
-    """Return the verbs and resources that the chart permits."""
-    with rendering() as renderer:
-        (role,) = [item for item in renderer.render() if item["kind"] == "ClusterRole"]
-    return {(verb, resource) for rule in role["rules"] for verb in rule["verbs"] for resource in rule["resources"]}
+    return permissions()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

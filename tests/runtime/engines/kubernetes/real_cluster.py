@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import httpx2
 import yaml
 from lightkube.config import client_adapter, kubeconfig
-from tests.deploy.rendering import rendering
+from tests.deploy.rendering import role_of
 from tests.e2e.images_support import serving_python
 from tests.runtime.images.registry_support import Entry, layer
 
@@ -194,8 +194,7 @@ class RealCluster:
 
     def _account(self) -> Manifest:
         """Make a service account with the permissions of the chart; return its kubeconfig."""
-        with rendering() as renderer:
-            (role,) = [item for item in renderer.render() if item["kind"] == "ClusterRole"]
+        role = role_of()
         self._rules = role["rules"]
         role = {"apiVersion": role["apiVersion"], "kind": "ClusterRole", "rules": self._rules}
         subject = {"kind": "ServiceAccount", "name": "moorage", "namespace": NAMESPACE}

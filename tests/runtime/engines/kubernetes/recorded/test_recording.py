@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.kubernetes.cluster_support import permissions
+from tests.deploy.rendering import permissions
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 from tests.runtime.engines.kubernetes.recorded import recording, story
 
