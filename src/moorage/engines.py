@@ -26,7 +26,7 @@ from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.engines.local_commands import LocalCommands
 from moorage.runtime.engines.local_metrics import LocalMetrics
 from moorage.runtime.engines.local_volumes import LocalVolumes
-from moorage.runtime.engines.ports import Engine, Programs
+from moorage.runtime.engines.ports import Engine, Locator, Programs
 from moorage.runtime.images.making import make_images
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
@@ -177,6 +177,16 @@ def _connect(settings: Settings) -> Cluster:
         return Cluster.connect(settings.kubeconfig or None)
     except ClusterError as error:
         raise CannotStart(f"MOORAGE_KUBECONFIG: {error}") from None
+
+
+def make_locator(settings: Settings) -> Locator | None:
+    """Return the addresses of pods, for a gateway that does not run them; None where no engine moves replicas."""
+    if settings.engine is not EngineName.KUBERNETES:
+        return None
+    cluster = _connect(settings)
+    from moorage.runtime.engines.kubernetes.locating import PodLocator
+
+    return PodLocator(cluster)
 
 
 def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_bytes: int = 0) -> Engine:

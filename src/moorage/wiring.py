@@ -17,7 +17,7 @@ from moorage.core.mail.sender import Mailer
 from moorage.core.maintenance import Maintenance
 from moorage.core.product import Product
 from moorage.core.telemetry import Telemetry
-from moorage.engines import make_engines
+from moorage.engines import make_engines, make_locator
 from moorage.gateway.wiring import Gateway
 from moorage.products.analytics.wiring import Analytics
 from moorage.products.apps.wiring import Apps
@@ -84,7 +84,10 @@ def make_products(
     heavy = HeavyWork()
     functions = Functions.make(db, telemetry, artifacts, installer, sandbox_state, on_scheduled, heavy)
     machines, is_sandboxed = Machines.make(db, telemetry), sandbox_state() == "on"
-    gateway = Gateway.make(db, telemetry, artifacts, machines.links.local_address, is_here=has_gateway)
+    # The process that runs apps stores their addresses; a gateway on its own watches them as well.
+    locator = make_locator(settings) if has_gateway and not runs_apps else None
+    local_address = machines.links.local_address
+    gateway = Gateway.make(db, telemetry, artifacts, local_address, is_here=has_gateway, locator=locator)
     identity, registries = Identity.make(db, mailer), Registries(db)
     sources = registries.sources
     engines = make_engines(db, artifacts, gateway.releases, sources, is_sandboxed=is_sandboxed)

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
@@ -29,6 +30,7 @@ from moorage.products.projects.deployments import tables as deployment_tables
 from moorage.products.projects.deployments.tables import LiveSite
 from moorage.products.rules import service as rules
 from moorage.products.rules.patterns import HostRules
+from moorage.runtime.engines.ports import HostOf, stored_host
 
 GATEWAY_START_POLL_INTERVAL_S = 0.05
 
@@ -56,6 +58,7 @@ class GatewayReconciler:
         artifacts: ArtifactStore,
         telemetry: Telemetry,
         local_address: Callable[[str], str] = str,
+        host_of: HostOf = stored_host,
     ) -> None:
         self._db = db
         self._routes = routes
@@ -63,6 +66,7 @@ class GatewayReconciler:
         self._artifacts = artifacts
         self._telemetry = telemetry
         self._local_address = local_address  # of a replica, also on another machine
+        self._host_of = host_of
         self._turn = asyncio.Lock()
         self._requested = 0
         self._completed = 0
@@ -76,7 +80,7 @@ class GatewayReconciler:
             if self._completed >= request:
                 return
             last_request = self._requested
-            generation, hosts = await self._db.read(_read)
+            generation, hosts = await self._db.read(partial(_read, host_of=self._host_of))
             await self._routes.apply(await self._with_releases(hosts))
             self._completed = last_request
             if self._routes.is_loaded:
@@ -144,14 +148,14 @@ def key_of(machine_id: int) -> str:
 
 
 @across_organizations("one gateway serves all organizations")
-def _read(tx: Tx) -> tuple[int, Hosts]:
+def _read(tx: Tx, host_of: HostOf) -> tuple[int, Hosts]:
     """Return the generation, which is read first, and the hosts."""
-    return gateways.current(tx), read_hosts(tx)
+    return gateways.current(tx), read_hosts(tx, host_of)
 
 
 @across_organizations("one gateway serves all organizations")
-def read_hosts(tx: Tx) -> Hosts:
-    """Return the wanted state of every host."""
+def read_hosts(tx: Tx, host_of: HostOf = stored_host) -> Hosts:
+    """Return the wanted state of every host; `host_of` returns the present addresses of replicas."""
     settings = tx.env.settings
     hosts = Hosts()
     projects = {project.id: project for project in tx.all(tables.EVERY)}
@@ -170,7 +174,7 @@ def read_hosts(tx: Tx) -> Hosts:
     for site in tx.all(deployment_tables.LIVE_PREVIEWS):
         hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))
-    _add_apps(tx, hosts, of_project)
+    _add_apps(tx, hosts, of_project, host_of)
     for project_id, project_rules in rules.all_rules(tx).items():
         hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), project_rules))
     for project in projects.values():
@@ -187,9 +191,9 @@ def read_hosts(tx: Tx) -> Hosts:
 
 
 @across_organizations("one gateway serves all organizations")
-def _add_apps(tx: Tx, hosts: Hosts, of_project: dict[int, list[str]]) -> None:
+def _add_apps(tx: Tx, hosts: Hosts, of_project: dict[int, list[str]], host_of: HostOf) -> None:
     """Add routes to apps; a live app without a ready replica routes to the waker."""
-    settings, seen = tx.env.settings, apps.view(tx)
+    settings, seen = tx.env.settings, apps.relocated(apps.view(tx), host_of)
     for app in seen.live:
         own = service.host_of(settings, app.name)
         names = of_project[app.project_id] if app.preview_id is None else [own]

@@ -29,9 +29,11 @@ from moorage.gateway.releases import SITES, prepare
 from moorage.gateway.routes import Routes
 from moorage.products.domains.issuance import Permission
 from moorage.products.projects.deployments import service as deployments
+from moorage.runtime.engines.ports import Locator, stored_host
 from moorage.settings import Settings
 
 FIRST_SYNC_S = 10.0
+FIRST_ADDRESSES_S = 5.0  # A gateway starts with stored addresses while the API server is away.
 SYNC_INTERVAL_S = 15.0
 SHARED_SYNC_INTERVAL_S = 1.0  # where other processes change the same store
 HEARTBEAT_INTERVAL_S = 5.0
@@ -50,6 +52,7 @@ class Gateway(Product):
     reconciler: GatewayReconciler
     certificates: GatewayCertificates
     is_here: bool
+    locator: Locator | None = None
     _may_route: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
@@ -61,15 +64,19 @@ class Gateway(Product):
         local_address: Callable[[str], str],
         *,
         is_here: bool,
+        locator: Locator | None = None,
     ) -> Gateway:
         """Make the wiring; `is_here` says whether the gateway runs on this machine.
 
-        `local_address` returns an address on this machine for a replica on another one.
+        `local_address` returns an address on this machine for a replica on another one. A gateway that runs no apps has
+        a locator where the engine moves replicas by itself.
         """
         settings = db.env.settings
         releases = make_releases(settings)
-        reconciler = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry, local_address)
-        gateway = cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here)
+        host_of = locator.host_of if locator is not None else stored_host
+        routes = Routes(settings, telemetry)
+        reconciler = GatewayReconciler(db, routes, releases, artifacts, telemetry, local_address, host_of)
+        gateway = cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here, locator)
         gateway._may_route.set()
         return gateway
 
@@ -80,6 +87,10 @@ class Gateway(Product):
     @property
     def waker_socket(self) -> Path:
         return waker_socket(self.db.env.settings)
+
+    def host_of(self, key: str, stored: str) -> str:
+        """Return the present address of a replica."""
+        return self.locator.host_of(key, stored) if self.locator is not None else stored
 
     async def sync_routes(self) -> None:
         """Return when the gateway serves the state of the store; on other machines it reconciles by itself."""
@@ -110,6 +121,8 @@ class Gateway(Product):
         if duties.has_gateway:
             if self.db.env.settings.uses_postgres:
                 await self.db.write(gateways.forget_stale)
+            if self.locator is not None and (why := await self.locator.load(FIRST_ADDRESSES_S)) is not None:
+                self.telemetry.log.warning("the gateway begins with stored addresses of apps", reason=why)
             await self.reconciler.ready(FIRST_SYNC_S)
 
     async def stop(self) -> None:
@@ -125,7 +138,12 @@ class Gateway(Product):
         if not is_shared:
             return [syncing]
         # A loop of its own, because a sync may take long: it fetches releases of sites.
-        return [syncing, Rounds(self.telemetry, "gateway heartbeat", HEARTBEAT_INTERVAL_S).run(self.reconciler.beat)]
+        beating = Rounds(self.telemetry, "gateway heartbeat", HEARTBEAT_INTERVAL_S).run(self.reconciler.beat)
+        return [syncing, beating, *([self.locator.run()] if self.locator is not None else [])]
+
+    async def close(self) -> None:
+        if self.locator is not None:
+            await self.locator.close()
 
 
 @across_organizations("a gateway serves all organizations")

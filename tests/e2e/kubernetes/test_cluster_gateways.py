@@ -147,6 +147,25 @@ def test_an_edge_on_its_own_serves_functions_while_the_platform_is_away(port: Po
     assert recorded
 
 
+def test_a_pod_that_moves_after_the_platform_was_killed_is_served(port: Port) -> None:
+    app = f"moorage.dev/name=app-{port.apps.call('GET', '/v1/projects/ship')['id']}"
+    before = port.gateways[0].text("ship")
+    for pid in [port.apps.running.process.pid, *port.apps.running.children().values()]:
+        os.kill(pid, signal.SIGKILL)
+    port.apps.running.process.wait()
+    for pod in port.harbor.cluster.objects("Pod", app):
+        meta = pod["metadata"]
+        port.harbor.cluster.delete("Pod", meta["namespace"], meta["name"], gracePeriodSeconds=1)
+
+    for gateway in port.gateways:
+        wait_until(partial(is_served_elsewhere, gateway, before), SOON_S)
+    port.harbor.cluster.pause(is_paused=True)
+    try:
+        assert all(is_served_elsewhere(gateway, before) for gateway in port.gateways)
+    finally:
+        port.harbor.cluster.pause(is_paused=False)
+
+
 def called(port: Port, edge: Running) -> Answer:
     with closing(HTTPConnection("127.0.0.1", edge.ports["edge"], timeout=60)) as connection:
         connection.request("GET", port.apps.path("signal", "?name=a%20ship"))
@@ -155,6 +174,12 @@ def called(port: Port, edge: Running) -> Answer:
 
 def has_page(gateway: Apps) -> bool:
     return gateway.visit("page").body == b"a page"
+
+
+def is_served_elsewhere(gateway: Apps, before: str) -> bool:
+    """Whether an app is served from another pod: it answers with its own address."""
+    answer = gateway.visit("ship")
+    return answer.status == 200 and answer.body.decode() != before
 
 
 def has_changed(gateway: Apps, before: str) -> bool:

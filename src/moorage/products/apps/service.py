@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from dataclasses import field
+from dataclasses import field, replace
 
 import msgspec
 
@@ -31,7 +31,7 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
-from moorage.runtime.engines.ports import THIS_MACHINE, Address
+from moorage.runtime.engines.ports import THIS_MACHINE, Address, HostOf
 
 DRAIN_MS = 30_000
 # A program may end after its first answer, for example when its connection to a server fails.
@@ -123,6 +123,12 @@ def addresses(seen: View, deployment_id: int) -> tuple[str, ...]:
     rows = seen.of_deployment.get(deployment_id, ())
     ready = [row for row in rows if row.status == ReplicaStatus.READY and row.port]
     return tuple(seen.fleet.address_of(row) for row in ready if seen.fleet.is_usable(row))
+
+
+def relocated(seen: View, host_of: HostOf) -> View:
+    """Return the view with the present addresses of replicas, and without those that have none."""
+    rows = [replace(row, host=host_of(row.key, row.host)) if row.host else row for row in seen.rows]
+    return replace(seen, rows=[row for row in rows if row.host != ""])
 
 
 @across_organizations("a machine runs apps of all organizations")

@@ -15,16 +15,23 @@ from moorage.products.apps.tables import LiveApp
 from moorage.products.apps.waker import absent
 from moorage.products.domains import service as domains
 from moorage.products.projects import service as projects
-from moorage.runtime.engines.ports import Address
+from moorage.runtime.engines.ports import Address, HostOf, stored_host
 
 READY_POLL_INTERVAL_S = 0.5
 
 
 class AppStarter:
-    def __init__(self, db: Database, reconciler: AppReconciler, local_address: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        reconciler: AppReconciler,
+        local_address: Callable[[str], str],
+        host_of: HostOf = stored_host,
+    ) -> None:
         self._db = db
         self._reconciler = reconciler
         self._local_address = local_address  # of a replica, also on another machine
+        self._host_of = host_of
 
     async def wake(self, host: str) -> Address | None:
         """Return the address of a host's app once it is ready; None without an app."""
@@ -37,7 +44,7 @@ class AppStarter:
             await self._db.write(partial(service.wake, org_id=app.org_id, project_id=app.project_id))
         self._reconciler.wake()
         while True:
-            address = await self._db.read(partial(_find_address, host=host))
+            address = await self._db.read(partial(_find_address, host=host, host_of=self._host_of))
             if address is None:
                 return None
             if address:
@@ -64,7 +71,10 @@ def _explain_absence(tx: Tx, app: LiveApp) -> str | None:
 
 
 @across_organizations("the host identifies the organization")
-def _find_address(tx: Tx, host: str) -> str | None:
+def _find_address(tx: Tx, host: str, host_of: HostOf) -> str | None:
     """Return the address of a ready replica; empty while there is none, and None without an app."""
     app = find_app(tx, host)
-    return None if app is None else next(iter(service.addresses(service.view(tx), app.deployment_id)), "")
+    if app is None:
+        return None
+    seen = service.relocated(service.view(tx), host_of)
+    return next(iter(service.addresses(seen, app.deployment_id)), "")

@@ -45,6 +45,10 @@ class AppGateway(Protocol):
 
     async def sync_routes(self) -> None: ...
 
+    def host_of(self, key: str, stored: str) -> str:
+        """Return the present address of a replica."""
+        ...
+
 
 @dataclass(frozen=True)
 class Apps(Product):
@@ -84,7 +88,7 @@ class Apps(Product):
             autoscaler=Autoscaler(db, engine.workloads, reconciler, telemetry),
             waker=Waker(
                 gateway.waker_socket,
-                AppStarter(db, reconciler, links.local_address).wake,
+                AppStarter(db, reconciler, links.local_address, gateway.host_of).wake,
                 within_s=settings.app_start_s + WAKE_EXTRA_S,
             ),
             logs=engine.logs,

@@ -27,6 +27,14 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+HostOf = Callable[[str, str], str]  # key of a workload and its stored address -> its present address, "" for none
+
+
+def stored_host(key: str, stored: str) -> str:
+    """Return the stored address: the process that runs a workload stores each change."""
+    return stored
+
+
 class Egress(NamedTuple):
     """Rule that lets a workload connect to another one."""
 
@@ -405,3 +413,21 @@ class ReplicaEngine(Replicas, Protocol):
     async def close(self) -> None:
         """Disconnect from all replicas, which continue to run."""
         ...
+
+
+class Locator(Protocol):
+    """Present addresses of apps that an engine moves by itself, for a process that does not run them."""
+
+    def host_of(self, key: str, stored: str) -> str:
+        """Return the address at which a workload listens, else the stored one; "" if another workload has that."""
+        ...
+
+    async def load(self, within_s: float) -> str | None:
+        """Read the addresses for the first time; return the reason if that fails."""
+        ...
+
+    async def run(self) -> None:
+        """Follow the changes until it is cancelled."""
+        ...
+
+    async def close(self) -> None: ...

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.deploy.rendering import permissions
 from tests.runtime.engines.contract.conftest import LOG, KubernetesSite, Lab
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 
+from moorage.runtime.engines.kubernetes.client import Cluster
+from moorage.runtime.engines.kubernetes.locating import PodLocator
 from moorage.runtime.engines.kubernetes.manifests import PodFiles
 from moorage.runtime.engines.ports import CannotStart, CommandEnd, Egress
 
@@ -235,3 +238,34 @@ async def test_a_command_whose_image_is_missing_says_so(lab: Lab) -> None:
 
     assert end.code != 0
     assert "executable file not found" in (end.why or "")
+
+
+# Addresses for gateways.
+
+
+async def test_a_gateway_needs_no_permission_but_to_read_pods(lab: Lab, cluster: LabCluster) -> None:
+    state = await lab.start(lab.app())
+    writes = cluster.writes
+    cluster.allowed = permissions("gateway")
+    locator = PodLocator(Cluster.connect(str(cluster.kubeconfig), patience_s=1.0))
+    try:
+        refusal = await locator.load(5.0)
+        await lab.wait_for(lambda: locator.host_of("r1", "192.0.2.7") == state.host)
+    finally:
+        await locator.close()
+        cluster.allowed = None
+
+    assert refusal is None
+    assert cluster.writes == writes
+
+
+async def test_a_gateway_that_may_not_read_pods_says_so(lab: Lab, cluster: LabCluster) -> None:
+    cluster.deny(("list", "pods"))
+    locator = PodLocator(Cluster.connect(str(cluster.kubeconfig), patience_s=1.0))
+    try:
+        refusal = await locator.load(5.0)
+    finally:
+        await locator.close()
+        cluster.deny()
+
+    assert "the cluster does not permit it" in (refusal or "")

@@ -25,7 +25,7 @@ class Objects:
     @property
     def selector(self) -> str:
         """Labels of the workloads of this engine."""
-        return f"{MANAGED},{names.KIND}={self._options.kind}" if self._options.kind else MANAGED
+        return selector_of(self._options.kind)
 
     def namespace_of(self, org_id: int) -> str:
         return names.namespace_of(self._options.prefix, org_id)
@@ -108,6 +108,11 @@ class Objects:
         for item in items:
             if not item["metadata"].get("ownerReferences"):
                 await self._cluster.delete("Secret", item["metadata"]["name"], item["metadata"]["namespace"])
+
+
+def selector_of(kind: str) -> str:
+    """Return the labels of the workloads of one kind, or with "" of all kinds."""
+    return f"{MANAGED},{names.KIND}={kind}" if kind else MANAGED
 
 
 def owner_of(spec: ReplicaSpec, place: Placement) -> Manifest:
