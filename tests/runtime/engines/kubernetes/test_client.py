@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 
-from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
+from moorage.runtime.engines.kubernetes.client import KEEPALIVE, Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.watching import Watch
 
 pytestmark = pytest.mark.anyio
@@ -261,3 +261,11 @@ async def test_an_idle_watch_reads_only_and_does_not_list_again(follower: Follow
 
     assert dict(server.requests) == before
     assert follower.watch.error is None
+
+
+async def test_a_watch_has_keepalive_probes(cluster: Cluster) -> None:
+    async with cluster._stream("/api/v1/secrets", {"watch": "true"}, read_timeout_s=5.0) as response:
+        connection = response.extensions["network_stream"].get_extra_info("socket")
+        probes = [connection.getsockopt(level, option) for level, option, _ in KEEPALIVE]
+
+    assert probes == [1, 5, 3, 3]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal, NamedTuple
@@ -25,6 +26,13 @@ from moorage.runtime.engines.kubernetes.names import MANAGER
 
 REQUEST_TIMEOUT_S = 30.0
 WATCH_S = 240  # The server ends a watch after this time, so that a broken connection is found.
+# An API server whose node was lost closes no connection: a watch of it is found dead within 14 seconds.
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 PATIENCE_S = 90.0  # Requests are repeated for this long while the API server is away.
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 10.0
 RETRIED = frozenset({429, 500, 502, 503, 504})
@@ -104,13 +112,14 @@ class Cluster:
         except (ConfigError, YAMLError, AttributeError, KeyError, OSError, ValueError, TypeError) as error:
             where = f"the kubeconfig {config}" if config else "the service account of this pod"
             raise ClusterError(0, "", f"cannot read {where}: {error}") from error
-        http = httpx2.AsyncClient(
-            base_url=chosen.cluster.server,
+        transport = httpx2.AsyncHTTPTransport(
             verify=verify,
-            auth=auth,
             trust_env=False,
-            timeout=REQUEST_TIMEOUT_S,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=8),  # each followed log holds one
+            socket_options=KEEPALIVE,
+        )
+        http = httpx2.AsyncClient(
+            base_url=chosen.cluster.server, transport=transport, auth=auth, trust_env=False, timeout=REQUEST_TIMEOUT_S
         )
         return cls(http, patience_s=patience_s)
 
