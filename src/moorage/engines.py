@@ -180,11 +180,11 @@ def _connect(settings: Settings) -> Cluster:
 
 
 def make_locator(settings: Settings) -> Locator | None:
-    """Return the addresses of pods, for a gateway that does not run them; None where no engine moves replicas."""
+    """Return the addresses of pods, for a gateway beside no control process; None where no engine moves replicas."""
     if settings.engine is not EngineName.KUBERNETES:
         return None
     cluster = _connect(settings)
-    from moorage.runtime.engines.kubernetes.locating import PodLocator
+    from moorage.runtime.engines.kubernetes.pods.locating import PodLocator
 
     return PodLocator(cluster)
 

@@ -84,10 +84,8 @@ def make_products(
     heavy = HeavyWork()
     functions = Functions.make(db, telemetry, artifacts, installer, sandbox_state, on_scheduled, heavy)
     machines, is_sandboxed = Machines.make(db, telemetry), sandbox_state() == "on"
-    # The process that runs apps stores their addresses; a gateway on its own watches them as well.
     locator = make_locator(settings) if has_gateway and not runs_apps else None
-    local_address = machines.links.local_address
-    gateway = Gateway.make(db, telemetry, artifacts, local_address, is_here=has_gateway, locator=locator)
+    gateway = Gateway.make(db, telemetry, artifacts, machines.links.local_address, has_gateway, locator)
     identity, registries = Identity.make(db, mailer), Registries(db)
     sources = registries.sources
     engines = make_engines(db, artifacts, gateway.releases, sources, is_sandboxed=is_sandboxed)

@@ -62,7 +62,6 @@ class Gateway(Product):
         telemetry: Telemetry,
         artifacts: ArtifactStore,
         local_address: Callable[[str], str],
-        *,
         is_here: bool,
         locator: Locator | None = None,
     ) -> Gateway:

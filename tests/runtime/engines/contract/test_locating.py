@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.engines.contract.conftest import KubernetesSite, Lab, RealClusterSite
 
 from moorage.runtime.engines.kubernetes.client import Cluster
-from moorage.runtime.engines.kubernetes.locating import PodLocator
+from moorage.runtime.engines.kubernetes.pods.locating import PodLocator
 
 pytestmark = pytest.mark.anyio
 

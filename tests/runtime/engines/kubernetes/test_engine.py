@@ -13,8 +13,8 @@ from tests.runtime.engines.contract.conftest import LOG, KubernetesSite, Lab
 from tests.runtime.engines.kubernetes.api_server import LabCluster
 
 from moorage.runtime.engines.kubernetes.client import Cluster
-from moorage.runtime.engines.kubernetes.locating import PodLocator
 from moorage.runtime.engines.kubernetes.manifests import PodFiles
+from moorage.runtime.engines.kubernetes.pods.locating import PodLocator
 from moorage.runtime.engines.ports import CannotStart, CommandEnd, Egress
 
 pytestmark = pytest.mark.anyio

@@ -13,12 +13,12 @@ from weakref import WeakValueDictionary
 from moorage.runtime.engines.kubernetes import manifests, names, observing
 from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.following import LogFollower, OpenLog
-from moorage.runtime.engines.kubernetes.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.metrics import Summaries
 from moorage.runtime.engines.kubernetes.objects import Objects
 from moorage.runtime.engines.kubernetes.observing import Trouble
 from moorage.runtime.engines.kubernetes.options import Options
+from moorage.runtime.engines.kubernetes.pods.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.servers.refusals import Refusals
 from moorage.runtime.engines.kubernetes.watching import Watch
 from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState, ServerSpec

@@ -6,9 +6,9 @@ import asyncio
 
 from moorage.runtime.engines.kubernetes import names, observing
 from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError
-from moorage.runtime.engines.kubernetes.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.manifests import Manifest
 from moorage.runtime.engines.kubernetes.objects import selector_of
+from moorage.runtime.engines.kubernetes.pods.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.watching import Watch
 
 

@@ -1,0 +1,1 @@
+"""Addresses of pods: when they listen, and where a moved one is."""
