@@ -8,8 +8,19 @@ from moorage.core.hooks import Hooks
 from moorage.core.kit.clock import Clock
 from moorage.core.kit.crypto import KeyRing, derive
 from moorage.core.kit.records import dataclass
-from moorage.core.kit.this_machine import ThisMachine
 from moorage.settings import Settings
+
+
+@dataclass(slots=True)
+class ThisMachine:
+    """Row of the machine that a process runs on, known after the process has joined the store.
+
+    A process that runs no apps has none, and id 0 owns nothing on a store with machines.
+    """
+
+    id: int = 0
+    epoch: int = 0  # fence: each start of the machine increases it
+    has_others: bool = False  # whether the store has further machines, as of the last heartbeat
 
 
 @dataclass(frozen=True)

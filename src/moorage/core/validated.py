@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
-
-from moorage.core.kit.records import dataclass
 
 F = TypeVar("F")
 

@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 from tests.ports import free_port
 
-from moorage.core.env import Env
+from moorage.core.env import Env, ThisMachine
 from moorage.core.kit.crypto import KeyRing
-from moorage.core.kit.this_machine import ThisMachine
 from moorage.core.telemetry import Telemetry
 from moorage.runtime.machines.links import Links
 

@@ -6,11 +6,9 @@ Products never name a concrete engine, and engines name no product.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from signal import SIGTERM
 from typing import Any, Literal, NamedTuple, Protocol
-
-from moorage.core.kit.records import dataclass
 
 Health = Literal["", "starting", "healthy", "unhealthy"]  # of a HEALTHCHECK command; "" without one
 Phase = Literal["starting", "running", "waiting", "stopped"]
