@@ -5,6 +5,7 @@ The output is untrusted. No process of the build runs any more, so it does not c
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import shlex
@@ -131,7 +132,8 @@ def _pythons() -> set[Path]:
 def _normalize(output: Path) -> list[Path]:
     """Set permissions, remove pipes, sockets and devices; return the links."""
     links = []
-    output.chmod(0o755)
+    with contextlib.suppress(PermissionError):  # In a pod it may be a volume, which belongs to root.
+        output.chmod(0o755)
     for entry in _entries(output):
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):

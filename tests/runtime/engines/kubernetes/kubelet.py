@@ -243,7 +243,8 @@ class Kubelet:
         user = run.pod["spec"].get("securityContext", {}).get("runAsUser", 0)
         if image == PLATFORM and user:  # Programs of other images need no files of their own user.
             for folder in root.volumes.values():
-                os.chown(folder, user, user)
+                os.chown(folder, 0, user)  # A real kubelet lets the group of the pod write, and root own the volume.
+                folder.chmod(0o2777)
             command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", *command]
         return root, env, command
 
