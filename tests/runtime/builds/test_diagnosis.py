@@ -38,6 +38,15 @@ CASES = {
         '  File "/work/app.py", line 2\n    def index(:\n              ^\nSyntaxError: invalid syntax\n',
         ("app.py, line 2: SyntaxError: invalid syntax",),
     ),
+    "a variable that a value is taken from": (
+        '    HOSTS = os.environ.get("SHOP_HOSTS").split(" ")\n            ^^^^^^^^\n'
+        "AttributeError: 'NoneType' object has no attribute 'split'\n",
+        ("the variable SHOP_HOSTS is not set",),
+    ),
+    "a type error": (
+        "> tsc -b && vite build\n\nsrc/App.tsx(3,5): error TS6133: 'React' is declared but its value is never read.\n",
+        ("src/App.tsx, line 3: TS6133: 'React' is declared", "build script in package.json"),
+    ),
     "a variable that an app misses": (
         "Traceback (most recent call last):\nException: DATABASE_URL environment variable not defined\n",
         ("the variable DATABASE_URL is not set", "`moorage databases create <project>-db --project <project>`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -252,6 +253,28 @@ def test_a_django_app_without_whitenoise_serves_its_static_files(settings: Setti
         "['moorage_static.serve_static_files', 'django.middleware.common.CommonMiddleware']",
         *("collected/site.css", "/apps/admin.css", "the app", "the app", "the app"),
     ], told.stderr
+
+
+def test_a_linked_database_takes_the_place_of_a_local_one_in_django_settings(
+    settings: Settings, tmp_path: Path
+) -> None:
+    local = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "shop",
+        "USER": "me",
+        "PASSWORD": "1",
+        "HOST": "localhost",
+    }
+    other = {**local, "HOST": "db.example"}
+    code = f"ALLOWED_HOSTS = ['*']\nDATABASES = { {'default': local, 'other': other} }\n"
+    write_files(tmp_path, {**GUARDED, "shop/settings.py": code})
+
+    made = django_launched(settings, tmp_path, is_boxed=False, DATABASE_URL="postgresql://u:p%40ss@127.0.0.1:5433/d1")
+
+    code = "import json, moorage_settings; print(json.dumps(moorage_settings.DATABASES))"
+    told = subprocess.run([PYTHON.executable, "-c", code], env=made.env, cwd=tmp_path, capture_output=True, text=True)
+    linked = {"NAME": "d1", "USER": "u", "PASSWORD": "p@ss", "HOST": "127.0.0.1", "PORT": "5433"}
+    assert json.loads(told.stdout) == {"default": {**local, **linked}, "other": other}
 
 
 def test_settings_of_manage_py_stand_for_an_empty_package_of_settings(settings: Settings, tmp_path: Path) -> None:

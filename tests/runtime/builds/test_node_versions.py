@@ -88,6 +88,7 @@ def test_the_version_comes_from_the_files_of_version_managers_and_then_from_pack
         ({"dependencies": {"better-sqlite3": "12.8.0"}, "engines": {"node": ">=20.0.0 <=24.x.x"}}, "", "22"),
         ({"dependencies": {"better-sqlite3": "^13.0.1"}}, "", None),
         ({"dependencies": {"umi": "^4.4.4"}}, "", "22"),
+        ({"dependencies": {"@strapi/strapi": "4.1.7"}, "engines": {"node": ">=10.0.0"}}, "", "18"),
         ({"dependencies": {"sqlite3": "^4.0.4", "better-sqlite3": "^7.4.0"}}, "", "14"),
         ({"dependencies": {"better-sqlite3": "^7.4.0"}}, "", "18"),
         ({"dependencies": {"sqlite3": "^5.1.7", "bcrypt": "^5.0.0"}}, "", None),

@@ -52,12 +52,20 @@ def test_node_requires_variables(tmp_path: Path, example: str, text: str, found:
         ("class Harbor(BaseSettings):\n    harbor_mode: str = 'low'\n", {}),
         ("mode = config('HARBOR_MODE', default='low')", {}),
         ("mode = os.environ.get('HARBOR_MODE')", {}),
+        ("mode = os.environ.get('HARBOR_MODE').split(' ')", {"HARBOR_MODE": "deep"}),
+        ("mode = int(os.getenv('HARBOR_MODE'))", {"HARBOR_MODE": "deep"}),
     ],
 )
 def test_python_requires_variables(tmp_path: Path, text: str, found: dict[str, str]) -> None:
     write_files(tmp_path, {".env.example": "HARBOR_MODE=deep\n", "shop/settings.py": text})
 
     assert variables.required(Folder(tmp_path, ""), "python") == found
+
+
+def test_the_example_of_a_repository_counts_for_an_app_in_a_folder(tmp_path: Path) -> None:
+    write_files(tmp_path, {".env.dev-sample": "HARBOR_MODE=deep\n", "app/main.py": "os.environ['HARBOR_MODE']"})
+
+    assert variables.required(Folder(tmp_path, "app"), "python") == {"HARBOR_MODE": "deep"}
 
 
 def test_a_plan_has_the_values_that_the_repository_does_not_set(tmp_path: Path) -> None:

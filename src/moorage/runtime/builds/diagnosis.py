@@ -232,7 +232,9 @@ RULES = (
         r"|Environment variable not found: (\w+)|UndefinedValueError: (\w+) not found"
         r"|ImproperlyConfigured: Set the (\w+) environment variable"
         r"|validation errors? for \w*[Ss]ettings\n(\w+)\n\s+(?:Field required|field required)"
-        r"|Missing required environment variable:? (\w+)",
+        r"|Missing required environment variable:? (\w+)"
+        r"|(?:environ\.get|getenv)\(\s*['\"]([A-Z][A-Z0-9_]+)['\"]\s*\)[^\n]*\n(?:[ \t~^]+\n)?"
+        r"(?:AttributeError: 'NoneType' object|TypeError: [^\n]*'?NoneType)",
         _no_variable,
     ),
     rule(
@@ -374,6 +376,10 @@ RULES = (
         "that can be reached, or have the operator allow its host",
     ),
     rule(r"^error during build:\n([^\n]+)", "{0}"),
+    rule(
+        r"^(?:\./)?(\S+\.[cm]?(?:tsx?|vue))[(:](\d+)[,:]\d+\)?(?::| -) error (TS\d+: [^\n]{1,200})",
+        "{0}, line {1}: {2} Correct it, or leave the type check (`tsc`) out of the build script in package.json",
+    ),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),
     rule(r"ERR_OSSL_EVP_UNSUPPORTED", _OLD_HASHES),
     rule(r"^(?:/bin/)?sh: (?:line )?\d+: ([\w@./-]+): (?:command )?not found", _missing_program),

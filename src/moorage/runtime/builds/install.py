@@ -51,6 +51,13 @@ _NODE_RETRIES = (
         ("install", "--ignore-scripts"),
     ),
     (
+        "yarn",
+        re.compile(r"The engine \"node\" is incompatible with this module"),
+        "a package is made for another version of Node.js: installing without this check; name the version in "
+        "`engines` of package.json",
+        ("install", "--ignore-engines"),
+    ),
+    (
         "pnpm",
         re.compile(r"ERR_PNPM_(?:OUTDATED_LOCKFILE|LOCKFILE_CONFIG_MISMATCH)"),
         _STALE.format("pnpm-lock.yaml", "pnpm"),

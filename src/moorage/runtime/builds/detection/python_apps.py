@@ -51,6 +51,10 @@ _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
 _ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
+_LOCAL_DATABASE = re.compile(
+    r"['\"]ENGINE['\"]\s*:\s*['\"]django\.(?:db|contrib\.gis\.db)\.backends\.(?:postg|mysql)[^}]*?"
+    r"['\"]HOST['\"]\s*:\s*['\"](?:localhost|127\.0\.0\.1|db|postgres|mysql)?['\"]"
+)
 
 
 class AppObject(NamedTuple):
@@ -266,13 +270,15 @@ def django_extended_settings(folder: Folder) -> str:
 
 
 def django_additions(folder: Folder) -> list[str]:
-    """Return what the settings of a Django app lack, as lines of the plan: hosts, and a server of static files."""
+    """Return what the settings of a Django app lack, in words of the plan: hosts, static files, a database."""
     texts = django_settings_texts(folder, django_folder(folder) or "")
     additions = []
     if not any(_ALL_HOSTS.search(text) for text in texts):
         additions.append("ALLOWED_HOSTS of the settings is extended by the hosts of this project")
     if any("django.contrib.staticfiles" in text for text in texts) and not any("whitenoise" in text for text in texts):
         additions.append("files below STATIC_URL are served by the app itself, because no WhiteNoise serves them")
+    if any(_LOCAL_DATABASE.search(text) for text in texts):
+        additions.append("a linked database takes the place of the local one in DATABASES")
     return additions
 
 

@@ -1,10 +1,11 @@
-"""Settings of a Django app, which also accept the hosts that the gateway serves the app at, and serve static files.
+"""Settings of a Django app, with the hosts that the gateway serves it at, its static files and its linked database.
 
 The gateway passes only requests for hosts of the app. The module runs in the app's Python, which may be an old one.
 """
 
 import importlib
 import os
+from urllib.parse import unquote, urlsplit
 
 _own = importlib.import_module(os.environ["MOORAGE_DJANGO_SETTINGS"])
 globals().update({name: getattr(_own, name) for name in dir(_own) if name.isupper()})
@@ -20,3 +21,14 @@ if (
     and not any("whitenoise" in name.lower() for name in _middleware)
 ):
     MIDDLEWARE = ["moorage_static.serve_static_files", *_middleware]
+
+# A database on the machine of the author; an app has none beside it.
+_LOCAL = ("", "localhost", "127.0.0.1", "db", "database", "postgres", "postgresql", "mysql", "mariadb")
+_url = urlsplit(os.environ.get("DATABASE_URL", ""))
+_databases = getattr(_own, "DATABASES", {})
+_default = _databases.get("default", {})
+_kind = "mysql" if _url.scheme.startswith("mysql") else "postg"  # postgresql or postgis
+if _url.hostname and _kind in _default.get("ENGINE", "") and str(_default.get("HOST") or "") in _LOCAL:
+    _parts = {"NAME": _url.path[1:], "USER": _url.username, "PASSWORD": _url.password, "HOST": _url.hostname}
+    _parts = {name: unquote(value or "") for name, value in _parts.items()}
+    DATABASES = dict(_databases, default=dict(_default, PORT=str(_url.port or ""), **_parts))

@@ -15,6 +15,7 @@ from moorage.runtime.builds.detection.reading import Folder
 EXAMPLES = (
     *(".env.example", ".env.sample", ".env.template", ".env.dist", ".env.local.example", ".env.example.local"),
     *(".env.local.sample", ".env.development.example", ".env.production.example", ".env-example", ".env.default"),
+    *(".env.dev.example", ".env.dev.sample", ".env.dev-sample", ".env.prod-sample", ".env-sample", ".env_example"),
     *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example", ".example.env", ".example-env"),
 )
 COMPOSE = tuple(
@@ -66,7 +67,9 @@ def examples(folder: Folder) -> dict[str, str]:
 
 def _example(folder: Folder) -> dict[str, str]:
     """Return the variables of the example file; without such a file, the variables of a Compose file."""
-    text = next((text for name in EXAMPLES if (text := folder.find_text(name)) is not None), None)
+    places = [folder, *([Folder(folder.root, "")] if folder.base else [])]
+    texts = (text for place in places for name in EXAMPLES if (text := place.find_text(name)) is not None)
+    text = next(texts, None)
     return composed(folder) if text is None else _read(text)
 
 
@@ -127,6 +130,8 @@ def addresses(folder: Folder, language: str) -> tuple[str, ...]:
 def _needed_by_python(texts: list[str], name: str) -> bool:
     reads = re.compile(
         rf"\benviron\s*\[\s*['\"]{name}['\"]\s*\]"
+        rf"|\b(?:environ\.get|getenv)\(\s*['\"]{name}['\"]\s*\)\s*[.\[]|\b(?:int|float)\(\s*os\.(?:environ\.get|getenv)\("
+        rf"\s*['\"]{name}['\"]\s*\)"
         rf"|\b(?:config|env(?:\.(?:str|int|bool|float|list|url|db|dj_db_url))?)\(\s*['\"]{name}['\"]\s*"
         r"(?:,\s*cast\s*=\s*\w+(?:\(\))?\s*)?\)"
     )
