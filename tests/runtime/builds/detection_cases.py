@@ -81,6 +81,10 @@ CASES = (
     Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "", "shop/settings.py":
          "ENGINE = 'django.db.backends.sqlite3'", "package.json": {"scripts": {"build": "tailwindcss"}}}),
          start="python manage.py migrate --noinput; daphne -b", server="daphne"),
+    Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "import chat.routing\n"
+         "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\nhttp = get_asgi_application()"}),
+         start="DJANGO_SETTINGS_MODULE=${DJANGO_SETTINGS_MODULE:-shop.settings} python -c 'import django; django.setup",
+         server="daphne"),
     # Full-stack frameworks.
     Case("Next.js export", {**js("next"), "next.config.mjs": "export default { output: 'export' }"}, RUN, "out"),
     Case("Next.js export", js("next", scripts={"build": "next build && next export"}), RUN, "out"),
@@ -103,6 +107,11 @@ CASES = (
     Case("SvelteKit (static)", js("@sveltejs/kit", "@sveltejs/adapter-static", "vite"), RUN, "build"),
     Case("SvelteKit", js("@sveltejs/kit", "@sveltejs/adapter-node", "vite"), RUN,
          start="PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"),
+    Case("SvelteKit for another host", {**js("@sveltejs/kit", "@sveltejs/adapter-static", "@sveltejs/adapter-netlify"),
+         "svelte.config.js": "import adapter from '@sveltejs/adapter-netlify'"},
+         "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && "
+         "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
+         start="PROTOCOL_HEADER="),
     Case("SvelteKit for another host", js("@sveltejs/kit", "@sveltejs/adapter-vercel"),
          "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && "
          "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",

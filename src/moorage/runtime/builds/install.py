@@ -19,7 +19,14 @@ NODE_MODULES = "node_modules"
 _STALE = "{0} does not match package.json: some versions are chosen anew; run `{1} install` and commit {0} to fix them"
 _UNREACHABLE = r"(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|ETIMEDOUT)"
 _NO_SCRIPTS = "an install script cannot download its program from here: installing without install scripts"
+# node-sass has a binary on GitHub only for a few versions of Node.js, and old ones need Python 2 to be compiled.
+_NO_SASS = re.compile(r"gyp ERR! cwd \S*node_modules/node-sass\b")
+_SASS = "node-sass cannot be installed here: sass, its successor, takes its place; replace it in package.json"
+_SASS_ALIAS = "node-sass@npm:sass@1.62.1"
 _NODE_RETRIES = (
+    ("npm", _NO_SASS, _SASS, ("install", "--legacy-peer-deps", _SASS_ALIAS)),
+    ("yarn", _NO_SASS, _SASS, ("add", "--ignore-engines", "--ignore-workspace-root-check", _SASS_ALIAS)),
+    ("pnpm", _NO_SASS, _SASS, ("add", _SASS_ALIAS)),
     (
         "npm",
         re.compile(r"`npm ci` can only install packages when your package\.json"),

@@ -234,11 +234,24 @@ def django(folder: Folder) -> str:
         migrate = f"{_IF_SQLITE} && python manage.py migrate --noinput; "
     is_asgi = not {"channels", "daphne"}.isdisjoint(folder.python_packages)
     if is_asgi and package and folder.has(f"{at}{package.replace('.', '/')}/asgi.py"):
-        return f"{cd}{migrate}daphne -b {HOST} -p {PORT} {package}.asgi:application"
+        server = _daphne(folder.find_text(f"{at}{package.replace('.', '/')}/asgi.py") or "")
+        return f"{cd}{migrate}{server} -b {HOST} -p {PORT} {package}.asgi:application"
     if package and folder.has(f"{at}{package.replace('.', '/')}/wsgi.py"):
         variable = _settings_variable(folder, at, f"{at}{package.replace('.', '/')}/wsgi.py", place)
         return f"{cd}{migrate}{variable}gunicorn {package}.wsgi {GUNICORN}"
     return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
+
+
+def _daphne(asgi: str) -> str:
+    """Return the command of Daphne; with `django.setup()` before, as under `runserver`, for modules that need it."""
+    head = asgi.partition("get_asgi_application()")[0]
+    settings = _SETTINGS.search(asgi)
+    if not settings or not re.search(
+        r"^(?:from|import) (?!channels|django)[\w.]*.*\b(?:routing|consumers)\b", head, re.M
+    ):
+        return "daphne"
+    code = "import django; django.setup(); from daphne.cli import CommandLineInterface as Daphne; Daphne.entrypoint()"
+    return f"DJANGO_SETTINGS_MODULE=${{DJANGO_SETTINGS_MODULE:-{settings[1]}}} python -c '{code}'"
 
 
 def _settings_variable(folder: Folder, at: str, wsgi: str, place: str) -> str:
@@ -283,7 +296,7 @@ def django_additions(folder: Folder) -> list[str]:
 
 
 def django_server(folder: Folder) -> str:
-    return next((f"django {name}" for name in ("daphne", "gunicorn") if f"{name} " in django(folder)), "django")
+    return next((f"django {name}" for name in ("daphne", "gunicorn") if name in django(folder)), "django")
 
 
 def _django_package(folder: Folder, at: str, settings: str) -> str:

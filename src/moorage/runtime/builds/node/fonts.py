@@ -1,8 +1,9 @@
-"""Build Next.js apps without a connection to Google Fonts.
+"""Build apps of Next.js and Angular without a connection to Google Fonts.
 
 `next/font/google` downloads style sheets and fonts during the build, and fails without them. Next.js has a variable for
 its own tests that names a module with the responses; there it gets style sheets without font files, so that the pages
-have the fallback fonts of the browser.
+have the fallback fonts of the browser. Angular copies the style sheets that index.html links into the page, unless
+angular.json turns that off; browsers then load them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,30 @@ NOTE = (
 )
 _URL = re.compile(r"https://fonts\.googleapis\.com/css2\?[^\s\"'`\]<>]{1,500}")
 _FAILED = re.compile(r"fonts\.googleapis\.com|from Google Fonts")
+ANGULAR_NOTE = (
+    "the style sheets of Google Fonts cannot be downloaded from here: the pages are built with links to them; set "
+    "`optimization.fonts` to false in angular.json to have that from the start"
+)
+_ANGULAR_FAILED = re.compile(r"Inlining of fonts failed")
+_ANGULAR_SETTING = """
+const fs = require("fs"), config = JSON.parse(fs.readFileSync("angular.json", "utf8"));
+for (const project of Object.values(config.projects || {})) {
+  const build = (project.architect || project.targets || {}).build || {};
+  build.options = build.options || {};
+  for (const each of [build.options, ...Object.values(build.configurations || {})]) {
+    const old = each.optimization;
+    if (old === false || (old === undefined && each !== build.options)) continue;
+    each.optimization = { scripts: true, styles: true, ...(typeof old === "object" ? old : {}), fonts: false };
+  }
+}
+fs.writeFileSync("angular.json", JSON.stringify(config));
+"""
+
+
+def angular_retry(build: str) -> Retry:
+    """Return the build with links to the fonts, for a build that failed because of them."""
+    command = f"node -e {shlex.quote(_ANGULAR_SETTING)} && {build}"
+    return Retry(_ANGULAR_FAILED, ANGULAR_NOTE, "the build command without inlined fonts", ["/bin/sh", "-c", command])
 
 
 def retry(build: str, layout: Layout) -> Retry:

@@ -206,6 +206,18 @@ def _docusaurus_webpack(folder: Folder) -> str:
     return "webpack@5.97.1" if is_old and is_free else ""
 
 
+def _adapter(*names: str) -> Sign:
+    """Return the sign of an adapter of SvelteKit that package.json lists, unless svelte.config names only others."""
+    listed = npm(*names)
+
+    def find(folder: Folder) -> str | None:
+        text = "\n".join(folder.find_text(name) or "" for name in configs("svelte"))
+        named = set(re.findall(r"@sveltejs/adapter-[a-z-]+|svelte-adapter-[a-z-]+", text))
+        return None if named and named.isdisjoint(names) else listed.find(folder)
+
+    return Sign(listed.words, find)
+
+
 NEXT, NUXT, KIT, ASTRO = npm("next"), npm("nuxt", "nuxt3", "nuxt-edge"), npm("@sveltejs/kit"), npm("astro")
 SERVER = Sign("a server package that the `start` script runs", has_server)
 NUXT_2 = Sign("version 2", lambda folder: (_major(folder, "nuxt") == 2 and "Nuxt 2") or None)
@@ -250,14 +262,14 @@ FULL_STACK = (
          scripts=("generate",), build="nuxt generate", server=_nuxt_webpack, is_asked=True),
     app("Nuxt 2", NUXT & NUXT_2, script_or("nuxt start"), build="nuxt build", server=_nuxt_webpack),
     app("Nuxt", NUXT, script_or(NITRO), build="nuxt build"),
-    site("SvelteKit (static)", KIT & npm("@sveltejs/adapter-static"),
+    site("SvelteKit (static)", KIT & _adapter("@sveltejs/adapter-static"),
          _configured("build", r"pages\s*:\s*['\"`]([\w./-]+)", *configs("svelte")), build="vite build"),
-    app("SvelteKit", KIT & (npm("@sveltejs/adapter-node") | npm("svelte-adapter-bun")), script_or(SVELTE),
-        build="vite build"),
+    app("SvelteKit", KIT & (_adapter("@sveltejs/adapter-node") | _adapter("svelte-adapter-bun")),
+        script_or(SVELTE), build="vite build"),
     # The adapters have different options, and each ignores those of others.
     app("SvelteKit for another host",
-        KIT & npm("@sveltejs/adapter-vercel", "@sveltejs/adapter-netlify", "@sveltejs/adapter-cloudflare",
-                  "@sveltejs/adapter-cloudflare-workers"), SVELTE, scripts=(),
+        KIT & _adapter("@sveltejs/adapter-vercel", "@sveltejs/adapter-netlify", "@sveltejs/adapter-cloudflare",
+                       "@sveltejs/adapter-cloudflare-workers"), SVELTE, scripts=(),
         build="sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
         server=_svelte_adapter,
         note="svelte.config.js names the adapter of another host: @sveltejs/adapter-node is used in its place"),

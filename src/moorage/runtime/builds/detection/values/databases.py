@@ -32,11 +32,15 @@ _OTHER = re.compile(
     rf"ssl_require|['\"]{NAME}['\"] (?:not )?in \w|django\.contrib\.(?:gis|postgres)|dialects\.(?:postgresql|mysql)"
     r"|create_async_engine|postgresql\+|mysql\+|asyncpg|sslmode|isolation_level|pool_size|max_overflow"
 )
+_ASYNC = {"asyncpg", "databases"}  # They read SQLite only with another package.
 
 
 def needs_url(folder: Folder) -> bool:
     """Return whether an app needs DATABASE_URL, and may have a SQLite file there."""
     texts = folder.python_files.values()
+    packages = set(folder.python_packages)
+    if not _ASYNC.isdisjoint(packages) and "aiosqlite" not in packages:
+        return False
     if any(_OTHER.search(text) for text in texts):
         return False
     place = django_folder(folder)
