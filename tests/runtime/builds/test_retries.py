@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from moorage.runtime.builds import install
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry
 from moorage.runtime.builds.node import sharp, warnings
+from moorage.runtime.builds.ports import Plan
 
 LAYOUT = Layout(base="/work", cache="/cache", tmp="/tmp", bin="/bin", node="node", python="python", pip="")
 
@@ -33,6 +35,31 @@ def test_a_known_failure_is_recognised(retry: Retry, output: str) -> None:
 def test_the_command_itself_follows_the_remedy() -> None:
     assert sharp.retry("astro build", LAYOUT).argv[2].endswith(" && astro build")
     assert warnings.retry("npm run build").argv[2] == "export CI=false; npm run build"
+
+
+@pytest.mark.parametrize(
+    ("output", "command"),
+    [
+        ("gyp ERR! cwd /work/node_modules/node-sass\n", "node-sass@npm:sass@1.62.1"),
+        (
+            'error a@1.0.0: The engine "node" is incompatible with this module. Expected',
+            "yarn install --ignore-engines",
+        ),
+        (
+            "Exit code: 1\nCommand: node install/libvips\nOutput:\ngetaddrinfo ENOTFOUND github.com\n",
+            "yarn install --ignore-scripts --ignore-engines",
+        ),
+    ],
+    ids=["node-sass", "engines", "scripts"],
+)
+def test_yarn_installs_in_spite_of_a_package(tmp_path: Path, output: str, command: str) -> None:
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / "yarn.lock").touch()
+    plan = Plan("container", "nodejs", "Express", install="yarn install --frozen-lockfile")
+
+    (step,) = install.steps(plan, Folder(tmp_path, ""), LAYOUT)
+
+    assert command in next(retry.what for retry in step.retries if retry.pattern.search(output))
 
 
 def install_sharp(folder: Path, version: str, *, has_library: bool = False) -> None:

@@ -55,7 +55,7 @@ _NODE_RETRIES = (
         "yarn",
         re.compile(rf"Exit code: \d+\nCommand: [\s\S]*{_UNREACHABLE}"),
         _NO_SCRIPTS,
-        ("install", "--ignore-scripts"),
+        ("install", "--ignore-scripts", "--ignore-engines"),
     ),
     (
         "yarn",
