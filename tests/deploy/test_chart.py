@@ -25,7 +25,10 @@ ALL: dict[str, Any] = {
     "functions": {"replicas": 2, "nodeSelector": {"moorage": "functions"}},
     "platform": {"nodeSelector": {"moorage": "platform"}, "storageClass": "fast"},
     "image": {"tag": "1.2.3", "pullSecrets": ["one", "two"]},
-    "registry": {"secret": "registry-account"},
+    "registry": {
+        "secret": "registry-account",
+        "bundled": {"enabled": True, "replicas": 2, "tlsSecret": "registry-tls"},
+    },
     "database": {"bundled": {"enabled": True, "password": "a-long-password-of-the-test"}},
     "artifacts": {"bundled": {"enabled": True}},
     "env": {"MOORAGE_SIGNUP": 'closed "for now"'},
@@ -78,6 +81,7 @@ def test_values_have_a_schema(subtests: pytest.Subtests) -> None:
         "unknown": {"replicas": 2},
         "short password": {"database": {"bundled": {"enabled": True, "password": "short"}}},
         "no scheme": {"registry": {"url": "registry.example.com"}},
+        "registry without an account": {"registry": {"bundled": {"enabled": True}}},
         "not a bucket": {"artifacts": {"url": "https://bucket"}},
         "not a setting": {"env": {"HOME": "/root"}},
         "unknown rights": {"builds": {"dockerfiles": "root"}},
@@ -119,7 +123,7 @@ def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(ev
 
     own = {name for name, found in labels.items() if names.PART in found}
     assert own == {"harbor", "harbor-serve", "harbor-work", "harbor-gateway", "harbor-functions"}
-    assert labels.keys() - own == {"harbor-postgres", "harbor-s3"}
+    assert labels.keys() - own == {"harbor-postgres", "harbor-registry", "harbor-s3"}
 
 
 def test_services_select_pods(everything: list[dict[str, Any]]) -> None:
@@ -138,6 +142,7 @@ def test_services_select_pods(everything: list[dict[str, Any]]) -> None:
         "harbor-functions-pods": 1,
         "harbor-gateway": 1,
         "harbor-postgres": 1,
+        "harbor-registry": 1,
         "harbor-s3": 1,
     }
 
