@@ -61,7 +61,8 @@ bench: $(VENV)/.bench $(VENV)/.engines $(VENV)/.system $(CONSOLE) bench/npm/node
 	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.dev ## generate docs/reference and the client's methods from the code
+docs: $(VENV)/.dev ## generate docs/reference, the client's methods and the tables of a new store from the code
+	@$(BIN)/python -m moorage.docs.store_script
 	@$(BIN)/python -m moorage.docs docs/reference src/moorage/client
 
 lock: ## resolve the dependencies again (needs uv)

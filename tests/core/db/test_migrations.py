@@ -20,7 +20,7 @@ from sqlalchemy import Boolean, Integer, MetaData, create_engine, text
 from tests.postgres_server import PostgresServer
 
 import moorage.app  # noqa: F401 - brings every table into the metadata
-from moorage.core.db import migrate
+from moorage.core.db import migrate, new_store
 from moorage.core.db.migrations import HEAD, versions
 from moorage.core.db.schema import metadata
 from moorage.core.kit.crypto import KeyRing
@@ -258,6 +258,38 @@ def test_a_migration_that_is_killed_half_way_leaves_the_store_as_it_was(tmp_path
     assert killed.returncode == -9
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    assert migrate.sqlite_revision(path) == HEAD
+
+
+def test_a_new_store_has_the_tables_that_all_migrations_make(tmp_path: Path) -> None:
+    migrate.run_migrations(tmp_path / "migrated.db")
+    migrate.upgrade_sqlite(tmp_path / "new.db", tmp_path / "snapshots")
+
+    scripts = [new_store.script_of(tmp_path / name) for name in ("migrated.db", "new.db")]
+    assert scripts == [new_store.SCRIPT.read_text()] * 2, "`make docs` writes the script again"
+
+
+def test_migrations_write_no_rows_that_a_new_store_would_lack(tmp_path: Path) -> None:
+    migrate.run_migrations(tmp_path / "store.db")
+
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        filled = {name for name in names if connection.execute(f'SELECT 1 FROM "{name}"').fetchone()}
+    assert {name for name in filled if not name.startswith("sqlite_")} == {"alembic_version"}
+
+
+def test_a_new_store_that_cannot_be_completed_has_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken.sql"
+    broken.write_text(new_store.SCRIPT.read_text() + "INSERT INTO nowhere VALUES (1);\n")
+    path = tmp_path / "store.db"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(new_store, "SCRIPT", broken)
+        with pytest.raises(sqlite3.OperationalError):
+            migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+
+    assert migrate.sqlite_revision(path) is None
     migrate.upgrade_sqlite(path, tmp_path / "snapshots")
     assert migrate.sqlite_revision(path) == HEAD
 

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from moorage.core.db import new_store
 from moorage.core.db.migrations import HEAD
 from moorage.core.kit.crypto import KeyRing
 from moorage.errors import CannotStart
@@ -44,7 +45,7 @@ def sqlite_revision(path: Path) -> str | None:
 
 
 def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> str | None:
-    """Migrate an SQLite file to HEAD after a snapshot; return the revision it had.
+    """Migrate an SQLite file to HEAD after a snapshot, or create its tables; return the revision it had.
 
     `ring` encrypts values that a revision moves to the vault; without it, such a revision refuses a database with such
     values.
@@ -52,13 +53,19 @@ def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> 
     before = sqlite_revision(path)
     if before == HEAD:
         return before
-    if before is not None:
-        snapshots.mkdir(parents=True, exist_ok=True, mode=0o700)
-        copy_sqlite(path, snapshots / f"before-{HEAD}-from-{before}.db")
+    if before is None:
+        new_store.create(path)
+        return before
+    snapshots.mkdir(parents=True, exist_ok=True, mode=0o700)
+    copy_sqlite(path, snapshots / f"before-{HEAD}-from-{before}.db")
     _upgrade(_sqlite_engine(path), before, ring)
-    if before is not None:
-        _shrink(path)
+    _shrink(path)
     return before
+
+
+def run_migrations(path: Path) -> None:
+    """Create the tables of a new SQLite file with all migrations."""
+    _upgrade(_sqlite_engine(path), None)
 
 
 def _shrink(path: Path) -> None:
