@@ -139,6 +139,8 @@ BAD = [
     Sample("executable-elf", "photo.png", elf(kind=3)),
     Sample("executable-elf", "firmware.bin", elf(big_endian=True)),
     Sample("executable-elf", "cut-off", elf()[:8]),
+    Sample("executable-dos", "tools/EDIT.COM", b"MZ" + bytes(100)),
+    Sample("executable-dos", "logo.png", bytes.fromhex("4d5a9000 03000000 04000000 ffff0000") + bytes(100)),
     Sample("executable-pe", "setup.exe", pe()),
     Sample("executable-pe", "invoice.pdf", pe(is_64=True)),
     Sample("executable-pe", "lib/native.dll", pe(is_dll=True)),

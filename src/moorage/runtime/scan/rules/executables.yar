@@ -33,6 +33,22 @@ rule executable_pe
         uint16(0) == 0x5a4d and uint32(uint32(0x3c)) == 0x00004550 and not is_browser_library
 }
 
+// Programs of DOS have no PE header, and neither has a truncated program of Windows.
+rule executable_dos
+{
+    meta:
+        id = "executable-dos"
+        why = "is a DOS or Windows program"
+
+    condition:
+        uint16(0) == 0x5a4d and not is_browser_library and not executable_pe and
+        (
+            path matches /\.(exe|dll|com|scr|sys|ocx|cpl|drv)$/i or
+            // The header that every usual linker writes.
+            (uint32(0) == 0x00905a4d and uint32(4) == 0x00000003 and uint32(8) == 0x00000004)
+        )
+}
+
 rule executable_macho
 {
     meta:
