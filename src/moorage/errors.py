@@ -56,7 +56,8 @@ class Conflict(MoorageError):
 
 class IllegalMove(Conflict):
     def __init__(self, machine: str, at: str | None, to: str) -> None:
-        super().__init__(f"cannot move {machine} to {to!r}: it is {at!r}" if at else f"cannot move {machine} to {to!r}")
+        # Formatted, because the repr of a state has the name of its class.
+        super().__init__(f"cannot move {machine} to '{to}'" + (f": it is '{at}'" if at else ""))
 
 
 class Elsewhere(Conflict):

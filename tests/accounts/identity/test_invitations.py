@@ -120,6 +120,7 @@ async def test_an_invitation_that_was_taken_back_cannot_be_accepted(api: Client,
     assert (await api.post(f"/v1/invitations/{number}/accept", token=session)).status == 409
     again = await api.delete(f"/v1/orgs/{house.org.id}/invitations/{number}", token=house.sessions[Role.ADMIN])
     assert again.status == 409
+    assert again.error["message"] == "cannot move invitation to 'revoked': it is 'revoked'"
 
 
 async def test_an_invitation_holds_for_seven_days(api: Client, db: Database, clock: ManualClock) -> None:
