@@ -288,7 +288,8 @@ async def test_what_is_not_there_is_not_found(team: Team, stranger: Team) -> Non
     for path in ("/theirs", "/theirs/connection-strings", "/theirs/metrics", "/theirs/backups"):
         assert (await team.get(path)).status == 404
     assert (await team.post("/theirs/change-tier", json={"instanceType": "mini"})).status == 404
-    assert (await team.create(projectId=999_999)).status == 404
+    for unknown in (999_999, 2**63, 10**30):
+        assert (await team.create(projectId=unknown)).status == 404
 
 
 @pytest.mark.settings(billing="manual")

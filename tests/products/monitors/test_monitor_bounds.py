@@ -125,6 +125,6 @@ async def test_a_keyword_is_not_looked_for_where_there_is_no_body(team: Team) ->
     assert (await team.create(httpMethod="HEAD", keyword="")).data["keyword"] is None
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "1", 2**63])
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "1"])
 async def test_a_project_is_named_by_a_positive_number(team: Team, bad: Any) -> None:
     assert set(fields_of(await team.create(projectId=bad))) == {"projectId"}

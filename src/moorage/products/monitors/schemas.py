@@ -13,7 +13,6 @@ from yarl import URL
 
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.kit.clock import to_wire
-from moorage.core.kit.ids import MAX_ID
 from moorage.core.kit.records import dataclass
 from moorage.core.net.hops import FRAMING_HEADERS, TOKEN, UNSENDABLE
 from moorage.products.monitors.aggregates import Bucket, uptime_over
@@ -117,7 +116,7 @@ def _pairs(headers: Sequence[HeaderInput]) -> list[tuple[str, str]]:
 class CreateMonitorInput(Input):
     name: Name
     url: HttpUrl
-    project_id: Annotated[int, Field(ge=1, le=MAX_ID)] = optional()
+    project_id: Annotated[int, Field(ge=1)] = optional()
     interval: Interval = 60
     timeout: Timeout = 10_000
     retries: Retries = 1

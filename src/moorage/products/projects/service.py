@@ -18,6 +18,7 @@ from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.ids import MAX_ID
 from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, Forbidden, NotFound
@@ -115,6 +116,8 @@ def get(tx: Tx, org_id: int, name: str) -> Project:
 
 
 def find_by_id(tx: Tx, org_id: int, project_id: int) -> Project | None:
+    if project_id > MAX_ID:  # The number of a request body; no column holds it.
+        return None
     return tx.find(tables.FIND_BY_ID, org_id=org_id, id=project_id)
 
 
