@@ -86,6 +86,15 @@ async def test_a_cronjob_of_an_image_is_ready_at_once(team: Team) -> None:
     }
 
 
+async def test_the_source_that_a_cronjob_does_not_have_is_ignored(team: Team) -> None:
+    await team.create("pulled", **{**IMAGE, "repositoryName": "acme/jobs"})
+    await team.create("built", imageSource="codehost", publicImage="alpine")
+
+    pulled, built = await team.read("pulled"), await team.read("built")
+    assert (pulled["publicImage"], pulled["repositoryName"]) == (IMAGE["publicImage"], None)
+    assert (built["publicImage"], built["repositoryName"]) == (None, "acme/jobs")
+
+
 async def test_everything_that_is_given_is_kept_and_secrets_are_not_shown(team: Team, db: Database) -> None:
     given: dict[str, Any] = {
         "branch": "release", "isPublic": False, "language": "python", "baseDir": "jobs", "buildCmd": "make",
@@ -119,7 +128,6 @@ async def test_a_schedule_that_is_none_is_refused(team: Team, bad: str) -> None:
         ({"repositoryName": None}, "repositoryName"),
         ({"publicImage": "alpine"}, "publicImage"),
         ({"imageSource": "public_image", "repositoryName": None}, "publicImage"),
-        ({"imageSource": "public_image", "publicImage": "alpine"}, "repositoryName"),
         ({**IMAGE, "publicImage": "UPPER/case"}, "publicImage"),
         ({**IMAGE, "publicImage": "https://x.example/a"}, "publicImage"),
         ({**IMAGE, "publicImage": ""}, "publicImage"),
@@ -136,6 +144,13 @@ async def test_a_schedule_that_is_none_is_refused(team: Team, bad: str) -> None:
 )
 async def test_what_is_wrong_is_named(team: Team, given: dict[str, Any], field: str) -> None:
     assert field in fields_of(await team.create(**given))
+
+
+@pytest.mark.parametrize(("source", "needed"), [("codehost", "repositoryName"), ("public_image", "publicImage")])
+async def test_all_that_is_missing_is_named_at_once(team: Team, source: str, needed: str) -> None:
+    reply = await team.post("", json={"imageSource": source})
+
+    assert set(fields_of(reply)) == {"name", "cronSchedule", needed}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 53, "Upper", "-a", "a-", "a.b", "a b"])

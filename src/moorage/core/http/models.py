@@ -8,6 +8,7 @@ names of these classes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -30,6 +31,14 @@ class Input(BaseModel):
     def sent(self) -> dict[str, Any]:
         """Return only the fields that the client sent, by their Python names."""
         return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @classmethod
+    def related_problems(cls, sent: Mapping[str, Any]) -> dict[str, str]:
+        """Return the problems of fields whose rules depend on other fields, by their names in the request.
+
+        It gets the request before validation, so that these problems are reported with all others.
+        """
+        return {}
 
 
 class SnakeInput(Input):
@@ -81,12 +90,23 @@ class WaitQuery(QueryInput):
     ] = 0
 
 
-def validate(model: type[M], value: Any) -> M:
-    """Validate a body or query; raises BadRequest with a message per field."""
+def validate(model: type[M], value: Any, *, problems: Mapping[str, str] | None = None) -> M:
+    """Validate a body or query; raises BadRequest with a message per field.
+
+    `problems` of other parts of the request are reported with those of the value.
+    """
+    fields = dict(problems or {})
+    find_related = getattr(model, "related_problems", None)
+    if find_related is not None and isinstance(value, dict):
+        fields |= find_related(value)
+    valid = None
     try:
-        return model.model_validate(value)
+        valid = model.model_validate(value)
     except ValidationError as error:
-        raise BadRequest("The request is not valid", fields=field_messages(error, value)) from None
+        fields |= field_messages(error, value)
+    if valid is None or fields:
+        raise BadRequest("The request is not valid", fields=fields)
+    return valid
 
 
 def field_messages(error: ValidationError, value: Any) -> dict[str, str]:

@@ -106,10 +106,10 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         A repository is built first; `deploymentUuid` names that build. `cronSchedule` is a cron expression of five
         fields or a name such as `@hourly`, in UTC.
         """
-        body.check_source()
         assert caller.standing is not None
-        pushed.make_way(tx, caller.org_id, caller.as_actor, repository=body.repository_name, branch=body.branch)
-        cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
+        new, actor = body.new(), caller.as_actor
+        pushed.make_way(tx, caller.org_id, actor, repository=new.repository_name, branch=new.branch)
+        cronjob, build = service.create(tx, caller.org_id, actor, caller.standing, new, body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
     @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True, changed_by=_CHANGED_BY, follow=_follow_build)

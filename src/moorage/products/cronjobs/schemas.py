@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -11,7 +12,6 @@ from moorage.core.http.models import Input, Output, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, BadCron, Cron
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
-from moorage.errors import BadRequest
 from moorage.products.cronjobs.service import NewCronjob
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
 from moorage.products.projects.deployments.schemas import LogLine
@@ -57,17 +57,15 @@ class CreateCronjobInput(Input):
     env: Annotated[Env, Field(default_factory=list)]
     secrets: Annotated[Env, Field(default_factory=list, description="Never returned.")]
 
-    def check_source(self) -> None:
-        """Raise BadRequest unless only the source that `imageSource` names is present."""
-        needed, other = ("publicImage", "repositoryName") if self.is_image else ("repositoryName", "publicImage")
-        sources = {"publicImage": self.public_image, "repositoryName": self.repository_name}
-        wrong = {}
-        if sources[needed] is None:
-            wrong[needed] = f"is required where imageSource is {self.image_source}"
-        if sources[other] is not None:
-            wrong[other] = f"must not be given where imageSource is {self.image_source}"
-        if wrong:
-            raise BadRequest("The request is not valid", fields=wrong)
+    @classmethod
+    def related_problems(cls, sent: Mapping[str, Any]) -> dict[str, str]:
+        """Require the source that `imageSource` names; the other one is ignored, like other settings that it has."""
+        source = sent.get("imageSource", "codehost")
+        needed = "publicImage" if source == "public_image" else "repositoryName"
+        problems = {} if needed in sent else {needed: f"is required where imageSource is {source}"}
+        if "publicImage" in sent and "imageSource" not in sent:
+            problems["publicImage"] = "needs imageSource public_image"
+        return problems
 
     @property
     def is_image(self) -> bool:
