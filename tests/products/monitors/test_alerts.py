@@ -195,6 +195,12 @@ async def test_a_channel_needs_its_address(
     assert await addresses_of(db, await read_alert(db, team, there)) == {}
 
 
+async def test_all_addresses_that_are_missing_are_named_at_once(team: Team, shop: Monitor) -> None:
+    reply = await create(team, shop, notifications={"slack": True, "webhook": True})
+
+    assert set(fields_of(reply)) == {"slackWebhook", "webhookUrl"}
+
+
 async def test_an_alert_of_a_paused_monitor_waits_until_it_is_resumed(team: Team, shop: Monitor) -> None:
     await team.post(f"/{shop.id}/pause")
 

@@ -106,7 +106,8 @@ async def test_a_rollback_needs_a_deployment_of_this_project_that_succeeded(
     theirs = (await stranger.upload("foreign")).data["uploadId"]
     others = (await team.deployments("other"))[0]["deploymentUuid"]
 
-    for uuid, status in ((queued, 409), (others, 404), (theirs, 404), (new_uuid(), 404), ("nonsense", 404)):
+    unknown = [(uuid, 404) for uuid in (others, theirs, new_uuid(), "nonsense", "", "x" * 200)]
+    for uuid, status in [(queued, 409), *unknown]:
         reply = await team.api.post("/v1/projects/site/rollback", json={"deploymentUuid": uuid})
         assert reply.status == status
     assert (await team.api.post("/v1/projects/site/rollback", json={})).status == 400
@@ -191,9 +192,11 @@ async def test_an_archive_that_is_no_site_is_refused_whole(
 async def test_an_upload_without_a_file_or_with_something_else_is_refused(team: Team) -> None:
     from tests.products.functions.support import form
 
+    nothing = await team.api.post("/v1/projects/static-upload", **form(None, name="Not A Name"))
     missing = await team.api.post("/v1/projects/static-upload", **form(None, name="site"))
     no_zip = await team.api.post("/v1/projects/static-upload", **form(b"hello", sent_as="staticFiles", name="site"))
 
+    assert nothing.error["fields"].keys() == {"name", "staticFiles"}
     assert missing.error["fields"].keys() == {"staticFiles"}
     assert no_zip.error["fields"].keys() == {"staticFiles"}
 

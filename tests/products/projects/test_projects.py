@@ -73,6 +73,8 @@ async def test_what_an_auto_project_is_stays_open_until_it_is_looked_at(team: Te
         ({}, {"slug"}),
         ({"slug": "site"}, {"slug"}),
         ({"slug": "static"}, {"name", "repositoryName"}),
+        ({"slug": "container"}, {"name", "repositoryName", "language"}),
+        ({"slug": "container", "name": "A", "language": "go"}, {"name", "repositoryName"}),
         ({"slug": "container", "name": "a", "repositoryName": "a/b"}, {"language"}),
         ({"slug": "container", "name": "a", "repositoryName": "a/b", "language": "cobol"}, {"language"}),
         ({"slug": "static", "name": "Not A Name", "repositoryName": "a/b"}, {"name"}),
@@ -105,6 +107,10 @@ async def test_what_an_auto_project_is_stays_open_until_it_is_looked_at(team: Te
         (
             {"slug": "container", "name": "a", "repositoryName": "a/b", "language": "go", "tier": {"key": "huge"}},
             {"tier.key"},
+        ),
+        (
+            {"slug": "auto", "name": "A", "repositoryName": "a/b", "disk": 101, "tier": {"key": "huge"}},
+            {"name", "disk", "tier.key"},
         ),
     ],
 )
@@ -218,6 +224,14 @@ async def test_settings_are_changed_one_by_one(team: Team) -> None:
     assert "triggeredDeploymentUuid" not in changed
     for bad in ({"disk": 1001}, {"buildCmd": None}, {"baseDir": "a/../.."}, {"tier": {"key": "x"}}):
         assert (await team.api.patch("/v1/projects/site", json=bad)).status == 400
+
+
+async def test_a_range_of_replicas_without_its_end_is_one_number(team: Team) -> None:
+    await team.create("app", "container", autoScaling={"enabled": True, "minReplicas": 3})
+
+    assert (await team.read("app"))["autoScaling"] == {
+        "enabled": True, "minReplicas": 3, "maxReplicas": 3, "targetCpuPercent": 80,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,7 @@ class AutoInput(Model, kw_only=True):
 class AutoScalingInput(Model, kw_only=True):
     enabled: bool
     min_replicas: int | msgspec.UnsetType = msgspec.UNSET
+    # Default: `minReplicas`.
     max_replicas: int | msgspec.UnsetType = msgspec.UNSET
     target_cpu_percent: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -312,6 +313,7 @@ class StaticInput(Model, kw_only=True):
 
 
 class TierInput(Model, kw_only=True):
+    # A tier's key.
     key: str
 
 

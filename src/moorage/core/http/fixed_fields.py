@@ -15,7 +15,6 @@ import pydantic
 
 from moorage.core.http import models
 from moorage.core.http.route import Route
-from moorage.errors import BadRequest
 
 HERE = "cannot be changed here; use"
 NOT_AT_ALL = "cannot be changed"
@@ -42,13 +41,7 @@ class FixedFields:
         refused = (
             {name: _message(fixed[name], path) for name in value if name in fixed} if isinstance(value, dict) else {}
         )
-        try:
-            body = models.validate(route.body, value)
-        except BadRequest as error:
-            raise BadRequest(error.message, fields={**refused, **(error.fields or {})}) from None
-        if refused:
-            raise BadRequest("The request is not valid", fields=refused)
-        return body
+        return models.validate(route.body, value, problems=refused)
 
     def _find(self, route: Route) -> dict[str, str]:
         assert route.body is not None

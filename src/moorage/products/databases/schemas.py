@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from moorage.accounts.plans import tiers
+from moorage.accounts.plans.schemas import TierKey
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
@@ -46,20 +46,11 @@ def _database_name(name: str) -> str:
     return _printable(name)
 
 
-def _tier(key: str) -> str:
-    if tiers.find_tier(key) is None:
-        raise ValueError(f"is not a tier; there is {', '.join(each.key for each in tiers.CATALOG)}")
-    return key
-
-
-TierKey = Annotated[str, AfterValidator(_tier)]
-
-
 class CreateDatabaseInput(Input):
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=NAME)]
     type: Literal["postgresql", "mysql"]
     version: Annotated[str, Field(description="PostgreSQL: `16.4.0`, `14.8.0`; MySQL: `8.4.2`, `5.7.44`.")]
-    instance_type: Annotated[TierKey, Field(description="A tier's key.")]
+    instance_type: TierKey
     visibility: Literal["public", "private"] = optional(
         description="Default: `public`; in a cluster `private`, which is all that there is."
     )
@@ -88,7 +79,7 @@ class CreateDatabaseInput(Input):
 
 
 class ChangeTierInput(Input):
-    instance_type: Annotated[TierKey, Field(description="A tier's key.")]
+    instance_type: TierKey
     expected_current_tier: str = optional(description="Refuses the change where the tier is another one by now.")
     confirm_downgrade_to_free: bool = False
 

@@ -159,13 +159,7 @@ def read_create_form(form: Form) -> tuple[CreateFunctionForm, UploadedFile, str]
             del values[name]
     if find_file(form) is None:
         problems[FILES[0]] = NO_FILE
-    try:
-        fields = validate(CreateFunctionForm, values)
-    except BadRequest as error:
-        raise BadRequest(error.message, fields={**problems, **(error.fields or {})}) from None
-    if problems:
-        raise BadRequest("The request is not valid", fields=problems)
-    return fields, *get_file(form)
+    return validate(CreateFunctionForm, values, problems=problems), *get_file(form)
 
 
 NO_FILE = "is required: a ZIP archive of the function's code"

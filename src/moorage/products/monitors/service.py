@@ -128,10 +128,10 @@ def create(
     body: str | None = None,
 ) -> Monitor:
     """Create a monitor. Its first check is due immediately."""
+    check_keyword(new.http_method, new.keyword, "keyword")
     plans.check_room(tx, org_id, standing, "monitors")
     if new.project_id is not None:
         projects.get_by_id(tx, org_id, new.project_id)
-    check_keyword(new.http_method, new.keyword, "keyword")
     monitor_id = tx.one(
         tables.ADD,
         **{each.name: getattr(new, each.name) for each in fields(new)},

@@ -11,7 +11,7 @@ from moorage.accounts.plans import tiers
 from moorage.accounts.plans.service import Standing
 from moorage.core.db.tx import Tx
 from moorage.core.kit.decoding import decode
-from moorage.errors import QuotaExceeded, bad_field
+from moorage.errors import QuotaExceeded
 from moorage.products.projects.tables import Project
 
 COLUMNS = ("tier", "disk", "auto_scaling")
@@ -28,12 +28,9 @@ class Replicas(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def check(tx: Tx, org_id: int, standing: Standing, columns: dict[str, Any]) -> None:
-    """Raise BadRequest for an unknown tier, QuotaExceeded if a paid plan is needed."""
+    """Raise QuotaExceeded if a paid plan is needed."""
     key, disk, auto_scaling = (columns.get(name) for name in COLUMNS)
     tier = tiers.find_tier(key) if key is not None else None
-    if key is not None and tier is None:
-        known = ", ".join(each.key for each in tiers.CATALOG)
-        raise bad_field("tier.key", f"is not a tier; there is {known}")
     if plans.counts_as_paid(tx.env.settings, standing):
         return
     if tier is not None and tier.paid:

@@ -190,7 +190,6 @@ def _add_writes(router: Router, services: RouteServices) -> None:
 
 def _create(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
     new, actor = body.root, caller.as_actor
-    new.check_source()
     assert caller.standing is not None
     pushed.make_way(tx, caller.org_id, actor, name=new.name, repository=new.repository_name, branch=new.branch)
     project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import AfterValidator, Field, RootModel, ValidationInfo, field_validator
 
 from moorage.accounts.plans import tiers
+from moorage.accounts.plans.schemas import TierKey
 from moorage.core.http.envvars import Env, SecretSet
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.http.paging import CursorQuery
@@ -16,7 +18,6 @@ from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.decoding import decoder_of
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
-from moorage.errors import BadRequest
 from moorage.products.projects import service
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
@@ -80,13 +81,13 @@ ImageText = Annotated[str, Field(min_length=1, max_length=references.MAX_NAME), 
 
 
 class TierInput(Input):
-    key: str
+    key: TierKey
 
 
 class AutoScalingInput(Input):
     enabled: bool
     min_replicas: Annotated[int, Field(ge=1, le=50)] = 1
-    max_replicas: Annotated[int, Field(ge=1, le=100)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=100)] = optional(description="Default: `minReplicas`.")
     target_cpu_percent: Annotated[int, Field(ge=1, le=100)] = 80
 
     @field_validator("max_replicas")
@@ -97,7 +98,8 @@ class AutoScalingInput(Input):
         return most
 
     def text(self) -> str:
-        return self.model_dump_json(by_alias=True)
+        most = self.max_replicas if "max_replicas" in self.model_fields_set else self.min_replicas
+        return self.model_copy(update={"max_replicas": most}).model_dump_json(by_alias=True)
 
 
 class CommonInput(Input):
@@ -120,9 +122,6 @@ class CommonInput(Input):
 
     def hidden(self) -> dict[str, str]:
         return {each.name: each.value for each in self.secrets}
-
-    def check_source(self) -> None:
-        """Raise BadRequest unless exactly one source is present."""
 
 
 class StaticInput(CommonInput):
@@ -158,14 +157,12 @@ class ContainerInput(CommonInput):
     def is_image(self) -> bool:
         return "public_image" in self.model_fields_set
 
-    def check_source(self) -> None:
-        if not self.is_image:
-            sources = {"repositoryName": self.repository_name, "language": self.language}
-            wrong = {name: "is required" for name, value in sources.items() if value is None}
-        else:
-            wrong = {"repositoryName": "must not be given together with publicImage"} if self.repository_name else {}
-        if wrong:
-            raise BadRequest("The request is not valid", fields=wrong)
+    @classmethod
+    def related_problems(cls, sent: Mapping[str, Any]) -> dict[str, str]:
+        """Require exactly one source: a repository with its language, or an image."""
+        if "publicImage" not in sent:
+            return {name: "is required" for name in ("repositoryName", "language") if name not in sent}
+        return {"repositoryName": "must not be given together with publicImage"} if "repositoryName" in sent else {}
 
     def as_new(self) -> NewProject:
         columns = (
@@ -199,6 +196,10 @@ class CreateProjectInput(RootModel[StaticInput | ContainerInput | AutoInput]):
     """A new project; `slug` selects the kind."""
 
     root: Annotated[StaticInput | ContainerInput | AutoInput, Field(discriminator="slug")]
+
+    @classmethod
+    def related_problems(cls, sent: Mapping[str, Any]) -> dict[str, str]:
+        return ContainerInput.related_problems(sent) if sent.get("slug") == "container" else {}
 
 
 def _compute(body: ContainerInput | AutoInput) -> dict[str, Any]:
@@ -264,7 +265,7 @@ class ToggleInput(Input):
 
 
 class RollbackInput(Input):
-    deployment_uuid: Annotated[str, Field(max_length=100)]
+    deployment_uuid: str
 
 
 class DeployInput(Input):

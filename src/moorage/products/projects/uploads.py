@@ -102,10 +102,10 @@ def make_router(db: Database, uploads: Uploads) -> Router:
         An archive for an existing uploaded project becomes its next deployment. `uploadId` is the uuid of that
         deployment and works with every route of deployments.
         """
-        fields = models.validate(schemas.UploadForm, form.fields)
         archive = form.files.get(FIELD)
-        if archive is None:
-            raise bad_field(FIELD, "is required: a ZIP archive")
+        missing = {} if archive is not None else {FIELD: "is required: a ZIP archive"}
+        fields = models.validate(schemas.UploadForm, form.fields, problems=missing)
+        assert archive is not None
         await db.peek(partial(_check, org_id=caller.org_id, caller=caller, name=fields.name))
         site = await uploads.take(caller.org_id, archive.path)
         try:

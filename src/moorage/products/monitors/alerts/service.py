@@ -15,7 +15,7 @@ from moorage.core.db.query import Query, arg, columns
 from moorage.core.db.tx import Tx
 from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
-from moorage.errors import Conflict, NotFound, bad_field
+from moorage.errors import BadRequest, Conflict, NotFound
 from moorage.products.monitors import service
 from moorage.products.monitors.alerts import incidents, notices
 from moorage.products.monitors.alerts import tables as alert_tables
@@ -198,10 +198,13 @@ def update(
 
 
 def _check_addresses(switches: Mapping[str, bool], stored: set[str]) -> None:
-    for each in CHANNELS:
-        if switches[each.switch] and each.secret not in stored:
-            name = each.switch.removeprefix("by_")
-            raise bad_field(each.field, f"is required where notifications.{name} is true")
+    missing = {
+        each.field: f"is required where notifications.{each.switch.removeprefix('by_')} is true"
+        for each in CHANNELS
+        if switches[each.switch] and each.secret not in stored
+    }
+    if missing:
+        raise BadRequest("The request is not valid", fields=missing)
 
 
 def _set_addresses(tx: Tx, org_id: int, alert: Alert, addresses: Mapping[str, str | None]) -> None:
