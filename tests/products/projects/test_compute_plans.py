@@ -57,7 +57,7 @@ async def test_an_app_without_a_tier_is_free_on_an_unpaid_plan_and_unset_on_a_pa
 
     assert (await free.read("small"))["tier"]["key"] == "free"
     assert (await free.read("site"))["tier"] is None
-    assert (await pro.read("usual"))["tier"] is None
+    assert (await pro.read("usual"))["tier"]["key"] == "mini"
 
 
 @pytest.mark.boundary("tenant-to-tenant", PROMISE)
@@ -81,7 +81,7 @@ async def test_a_downgrade_lowers_compute_with_notice_and_a_paid_plan_gives_it_b
     assert await team.actions("site") == ["project.created"]
 
 
-async def test_an_app_that_had_no_tier_is_free_after_a_downgrade_and_has_none_after_an_upgrade(
+async def test_an_app_that_had_no_tier_is_free_after_a_downgrade_and_the_default_after_an_upgrade(
     app: App, db: Database
 ) -> None:
     team = await make_team(app, db)
@@ -92,7 +92,7 @@ async def test_an_app_that_had_no_tier_is_free_after_a_downgrade_and_has_none_af
     await _set_plan(team, Plan.PRO)
 
     assert lowered["tier"]["key"] == "free"
-    assert (await team.read("app"))["tier"] is None
+    assert (await team.read("app"))["tier"]["key"] == "mini"
     assert len(await team.deployments("app")) == 1  # nothing is live, so nothing restarts
 
 

@@ -239,7 +239,7 @@ async def test_a_range_of_replicas_without_its_end_is_one_number(team: Team) -> 
     [
         {"env": [{"name": "A", "value": "1"}]},
         {"secrets": [{"name": "S", "value": "1"}]},
-        {"tier": {"key": "mini"}},
+        {"tier": {"key": "small"}},
         {"disk": 5},
         {"autoScaling": {"enabled": True, "maxReplicas": 3}},
     ],
@@ -254,6 +254,17 @@ async def test_a_container_app_is_deployed_again_when_what_it_runs_with_changes(
 
     assert (await team.deployments("app"))[0]["deploymentUuid"] == changed["triggeredDeploymentUuid"]
     assert "triggeredDeploymentUuid" not in again
+
+
+async def test_the_tier_that_an_app_has_by_default_is_shown_and_no_change(team: Team) -> None:
+    await team.create("app", "container")
+
+    shown = (await team.read("app"))["tier"]
+    same = (await team.api.patch("/v1/projects/app", json={"tier": {"key": shown["key"]}})).data
+
+    assert (shown["key"], shown["cpu"], shown["memory"]) == ("mini", 1, 1)
+    assert same["tier"] == shown
+    assert "triggeredDeploymentUuid" not in same
 
 
 async def test_secrets_are_a_complete_set_and_never_read_back(team: Team) -> None:

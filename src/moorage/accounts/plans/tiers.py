@@ -24,6 +24,7 @@ CATALOG: tuple[Tier, ...] = (
     Tier("large", "Large", 2, 8, 80, True),
     Tier("xlarge", "Extra large", 4, 16, 160, True),
 )
+DEFAULT_OF_APPS = "mini"  # of apps without a tier; on an unpaid plan they have the tier free
 CRONJOB_TIERS = ("micro", "mini", "large", "xlarge")
 
 _BY_KEY = {tier.key: tier for tier in CATALOG}

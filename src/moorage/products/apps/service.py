@@ -59,7 +59,7 @@ def wanted_replicas(replicas: int, auto_scaling: str | None) -> int:
 
 
 def tier_of(key: str | None) -> Tier:
-    tier = tiers.find_tier(key or placing.DEFAULT_TIER)
+    tier = tiers.find_tier(key or tiers.DEFAULT_OF_APPS)
     assert tier is not None  # Stored keys were validated.
     return tier
 

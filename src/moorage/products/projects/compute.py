@@ -53,6 +53,11 @@ def of(project: Project) -> dict[str, Any]:
     return {name: getattr(project, name) for name in COLUMNS}
 
 
+def run_with(project: Project) -> dict[str, Any]:
+    """Return the values whose change restarts a container app. Without a tier it runs with the default one."""
+    return of(project) | {"tier": project.tier or tiers.DEFAULT_OF_APPS, "env": project.env}
+
+
 def lowered(project: Project) -> dict[str, Any]:
     """Return a project's compute columns, lowered to the limits of an unpaid plan."""
     if project.slug == "static":

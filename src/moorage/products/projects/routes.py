@@ -50,7 +50,6 @@ from moorage.products.projects.schemas import (
 from moorage.products.projects.tables import Project
 
 _CHANGED_BY = (("enabled", "POST /v1/projects/{name}/toggle"),)
-RESTART_COLUMNS = frozenset(("env", "tier", "disk", "auto_scaling"))  # A change of these restarts a container app.
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,8 @@ def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> Proj
     secrets = body.wanted_secrets()
     has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, project, secrets)
     updated = service.update(tx, org_id, actor, project, changes)
-    must_restart = has_new_secrets or any(getattr(updated, name) != getattr(project, name) for name in RESTART_COLUMNS)
+    before, after = compute.run_with(project), compute.run_with(updated)
+    must_restart = has_new_secrets or before != after
     if not (must_restart and updated.slug == "container" and updated.enabled):
         return detail(tx, org_id, updated)
     started = deployments.start_again(tx, org_id, actor, updated)

@@ -404,7 +404,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             **{name: getattr(project, name) for name in same},
             organization_id=str(project.org_id),
             project_url=service.url_of(settings, service.host_of(settings, project.name)),
-            tier=_tier(project.tier),
+            tier=_tier(project),
             auto_scaling=_read_scaling(project.auto_scaling) if project.auto_scaling else None,
             env=read_env(project.env),
             docker_build_args=(read_args(project.docker_build_args) or None) if project.docker_build_args else None,
@@ -420,8 +420,10 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
 _read_scaling = decoder_of(AutoScaling).decode
 
 
-def _tier(key: str | None) -> TierDetail | None:
-    tier = tiers.find_tier(key) if key is not None else None
+def _tier(project: Project) -> TierDetail | None:
+    """Return the tier of an app; sites have one only where it was asked for, and it has no effect."""
+    key = project.tier or (tiers.DEFAULT_OF_APPS if project.slug == "container" else "")
+    tier = tiers.find_tier(key)
     return TierDetail(tier.key, tier.name, tier.cpu, tier.memory, tier.disk, tier.paid) if tier else None
 
 

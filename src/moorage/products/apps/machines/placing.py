@@ -22,7 +22,6 @@ from moorage.products.apps.tables import Replica
 from moorage.products.projects.tables import Project
 from moorage.runtime.engines.ports import Address
 
-DEFAULT_TIER = "mini"
 MB_OF_GB = 1024
 REMOTE_HOST = "machine-"  # of a replica on another machine: `machine-<id>:<port>`, which a link makes local
 _WHY = "a machine runs apps of all organizations"
@@ -129,7 +128,7 @@ def keep_volume(tx: Tx, org_id: int, project_id: int, machine_id: int) -> None:
 
 
 def memory_of(tier: str | None) -> int:
-    found = tiers.find_tier(tier or DEFAULT_TIER)
+    found = tiers.find_tier(tier or tiers.DEFAULT_OF_APPS)
     return int(found.memory * MB_OF_GB) if found is not None else 0
 
 
