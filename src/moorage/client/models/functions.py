@@ -42,6 +42,7 @@ class FunctionDetail(Model, kw_only=True):
     handle_options: bool
     url: str
     sandbox: str
+    status: str | None = None
 
 
 class EnvOut(Model, kw_only=True):

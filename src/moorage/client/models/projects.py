@@ -73,6 +73,7 @@ class ProjectDetail(Model, kw_only=True):
     deploy_guard: bool
     public_image: str | None
     triggered_deployment_uuid: str | None = None
+    status: str | None = None
     status_reason: str | None = None
 
 

@@ -41,11 +41,6 @@ WaitedStatus = str | msgspec.UnsetType
 Follow = Callable[[Tx, Any, Any, Mapping[str, Any]], Progress]
 
 
-def follow_finished(tx: Tx, caller: Any, answer: Any, path: Mapping[str, Any]) -> Progress:
-    """Follow a write that does its work before it answers."""
-    return Progress(answer, True)
-
-
 def data_of(answer: Answer, kind: Any) -> Any:
     """Return the data of an encoded answer as the type that its route declares."""
     data = msgspec.json.decode(answer.body).get("data")

@@ -6,10 +6,12 @@ A change is answered after the edge has it, so that a call right after the respo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -22,7 +24,7 @@ from moorage.core.http.idempotency.once import Write
 from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Upload
-from moorage.core.http.waiting import follow_finished
+from moorage.core.http.waiting import Progress
 from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
 from moorage.errors import BadRequest, NotFound, RateLimited
@@ -77,6 +79,11 @@ class FunctionServices:
         function, detail = await write(changed, answer=lambda result: result[1])
         await self.publisher.publish(function.org_id, function.id)
         return detail
+
+
+def _follow_change(tx: Tx, caller: Caller, answer: FunctionDetail, path: Mapping[str, Any]) -> Progress:
+    """Return the answer with its status: a change of a function has ended when it is answered."""
+    return Progress(msgspec.structs.replace(answer, status="succeeded"), True)
 
 
 def make_router(services: FunctionServices) -> Router:
@@ -137,7 +144,7 @@ def _add_uploads(router: Router, services: FunctionServices) -> None:
         "/functions",
         min_role=Role.MEMBER,
         upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm),
-        follow=follow_finished,
+        follow=_follow_change,
     )
     async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
         """Create a function from a ZIP archive of its code.
@@ -161,7 +168,7 @@ def _add_uploads(router: Router, services: FunctionServices) -> None:
         "/functions/{name}/deploy",
         min_role=Role.MEMBER,
         upload=Upload(FILES, PACKED_BYTES),
-        follow=follow_finished,
+        follow=_follow_change,
     )
     async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
@@ -184,7 +191,7 @@ def bad_package(field_name: str, error: BadPackage) -> BadRequest:
 
 
 def _add_changes(router: Router, services: FunctionServices) -> None:
-    @router.patch("/functions/{name}", min_role=Role.MEMBER, changed_by=_CHANGED_BY, follow=follow_finished)
+    @router.patch("/functions/{name}", min_role=Role.MEMBER, changed_by=_CHANGED_BY, follow=_follow_change)
     async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
         """Update the settings of a function, for calls that start after the response.
 
@@ -193,7 +200,7 @@ def _add_changes(router: Router, services: FunctionServices) -> None:
         change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
         return await services.change(write, partial(change, name=name, changes=body.changes()))
 
-    @router.post("/functions/{name}/rollback", min_role=Role.MEMBER, follow=follow_finished)
+    @router.post("/functions/{name}/rollback", min_role=Role.MEMBER, follow=_follow_change)
     async def roll_function_back(
         caller: Caller, name: str, body: FunctionRollbackInput, write: Write
     ) -> FunctionDetail:

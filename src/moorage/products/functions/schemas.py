@@ -11,6 +11,7 @@ from moorage.core.http import strictjson
 from moorage.core.http.envvars import EnvName, EnvVar, SecretUpsert, check_env
 from moorage.core.http.forms import Form, UploadedFile
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional, validate
+from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.errors import BadRequest
@@ -218,6 +219,7 @@ class FunctionDetail(Output, frozen=True):
     handle_options: bool
     url: str
     sandbox: str
+    status: WaitedStatus = msgspec.UNSET  # `succeeded`: a failed deployment is an error
 
     @classmethod
     def of(cls, function: Function, env: str, settings: Settings, sandbox: str) -> FunctionDetail:

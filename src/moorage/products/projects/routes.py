@@ -82,7 +82,8 @@ def _follow_update(tx: Tx, caller: Caller, answer: ProjectDetail, path: Mapping[
         return Progress(answer, True)
     deployment = deployments.get_by_uuid(tx, caller.org_id, uuid)
     project = service.get_by_id(tx, caller.org_id, answer.id)
-    return Progress(detail(tx, caller.org_id, project, uuid), deployment.status in DEPLOYMENT.terminal)
+    current = msgspec.structs.replace(detail(tx, caller.org_id, project, uuid), status=deployment.status)
+    return Progress(current, deployment.status in DEPLOYMENT.terminal)
 
 
 def _add_reads(router: Router) -> None:

@@ -383,6 +383,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     deploy_guard: bool
     public_image: str | None
     triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
+    status: WaitedStatus = msgspec.UNSET  # of the triggered deployment
     status_reason: str | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
