@@ -50,6 +50,16 @@ def test_the_login_is_a_token_as_the_password(harbor: Harbor) -> None:
     assert right.headers["docker-distribution-api-version"] == "registry/2.0"
 
 
+@pytest.mark.parametrize(
+    "path", ["/v2/projects", "/v2/_catalog", "/v2/a/b", "/v2/a/b/c/d", "/v2/blobs/x", "/v2/tags/list"]
+)
+def test_a_path_that_no_registry_has_is_not_found_before_the_login(harbor: Harbor, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = harbor.call(method, path, token=None)
+
+        assert (answer.status, json.loads(answer.body)["error"]["code"]) == (404, "not_found")
+
+
 def test_a_blob_is_uploaded_in_one_request(harbor: Harbor) -> None:
     made = harbor.call("POST", f"one/blobs/uploads/?digest={DIGEST}", BLOB, Content_Type=OCTETS)
 
@@ -296,7 +306,6 @@ def test_documents_that_are_no_manifest_are_refused(harbor: Harbor) -> None:
         ("GET", "name/blobs/uploads/", 405),
         ("PATCH", "name/blobs/uploads/../../etc", 404),
         ("GET", "name/blobs/uploads/0123", 404),
-        ("GET", "_catalog", 404),
         ("GET", "name/tags/list", 404),
     ],
 )

@@ -32,6 +32,8 @@ _PATH = re.compile(
     r"/v2/(?P<owner>[^/]+)/(?P<name>[^/]+)/"
     r"(?:blobs/uploads/?(?P<upload>[^/]*)|blobs/(?P<blob>[^/]+)|manifests/(?P<reference>[^/]+)|(?P<tags>tags/list))"
 )
+# Paths of the OCI specification with a name of any depth: an invalid name has its own error.
+_ANY_IMAGE = re.compile(r"/v2/.+/(?:blobs|manifests|tags)/.*")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HEADERS: Headers = [(b"docker-distribution-api-version", b"registry/2.0")]
 _CHALLENGE: Headers = [(b"www-authenticate", b'Basic realm="Moorage"')]
@@ -55,8 +57,10 @@ class ImageServer:
         self._blobs = blobs
         self._manifests = manifests
 
-    async def handle(self, request: Request) -> Answer | Stream:
-        """Answer a request below `/v2/`."""
+    async def handle(self, request: Request) -> Answer | Stream | None:
+        """Answer a request below `/v2/`; None for a path that the specification does not have."""
+        if request.path != PREFIX and _ANY_IMAGE.fullmatch(request.path) is None:
+            return None
         try:
             answer = await self._answer(request)
         except Refused as error:
