@@ -1,7 +1,7 @@
 """Verifies ID tokens of the configured OpenID issuers.
 
 The keys of an issuer are cached. If a signature does not match the cached keys, the issuer may have rotated them, so
-they are fetched again, but at most every few seconds.
+they are fetched again: a few times at once, and then at most every few seconds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import deque
 from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +28,8 @@ from moorage.settings import is_loopback
 # Only asymmetric algorithms: with HS256 or `none`, knowledge of the public key would be enough to sign.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 KEYS_MAX_AGE_MS = HOUR_MS
-MIN_FETCH_INTERVAL_MS = 5 * SECOND_MS
+MIN_FETCH_INTERVAL_MS = 5 * SECOND_MS  # on average, and after a failed fetch
+FETCHES_AT_ONCE = 10  # A rotation right after a fetch must not refuse logins for seconds.
 LEEWAY_S = 60
 MAX_RESPONSE_BYTES = 2**20
 FETCH_TIMEOUT_S = 10
@@ -52,7 +54,8 @@ class Identity:
 class _Issuer:
     url: str
     keys: jwk.KeySet | None = None
-    tried_at: int | None = None
+    tried_at: deque[int] = field(default_factory=lambda: deque(maxlen=FETCHES_AT_ONCE))  # the last fetches
+    has_failed: bool = False  # the last fetch
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -76,34 +79,43 @@ class OidcVerifier:
         return _identity(issuer.url, claims)
 
     async def _signed_claims(self, issuer: _Issuer, token: str) -> dict[str, Any]:
-        keys = await self._keys(issuer, KEYS_MAX_AGE_MS)
+        keys = await self._keys(issuer)
         try:
             return _decode(token, keys)
         except (errors.JoseError, ValueError):
-            newer = await self._keys(issuer, MIN_FETCH_INTERVAL_MS)
+            newer = await self._keys(issuer, tried=keys)
             if newer is keys:
                 raise
             return _decode(token, newer)
 
-    async def _keys(self, issuer: _Issuer, max_age_ms: int) -> jwk.KeySet:
-        """Return the issuer's keys, fetched if older than `max_age_ms` and reachable."""
+    async def _keys(self, issuer: _Issuer, tried: jwk.KeySet | None = None) -> jwk.KeySet:
+        """Return the issuer's keys, fetched if they are old or do not match a token (`tried`), and reachable."""
         async with issuer.lock:
-            if self._is_due(issuer, max_age_ms if issuer.keys else MIN_FETCH_INTERVAL_MS):
+            # A request that waited for the lock uses the keys that another one fetched meanwhile.
+            is_due = issuer.keys is tried or not self._is_recent(issuer, 1, KEYS_MAX_AGE_MS)
+            if is_due and self._may_fetch(issuer):
+                issuer.has_failed = True
                 try:
                     issuer.keys = await _fetch_keys(issuer)
+                    issuer.has_failed = False
                 except (OutboundError, TargetRefused, ValueError, KeyError) as error:
                     if issuer.keys is None:
                         raise Unauthorized(_UNREACHABLE) from error
                 finally:
-                    # Set on failure too: requests that waited for the lock do not repeat a failed fetch.
-                    issuer.tried_at = self._clock.now()
+                    issuer.tried_at.append(self._clock.now())
             if issuer.keys is None:
                 raise Unauthorized(_UNREACHABLE)
             return issuer.keys
 
-    def _is_due(self, issuer: _Issuer, max_age_ms: int) -> bool:
+    def _may_fetch(self, issuer: _Issuer) -> bool:
+        if issuer.has_failed and self._is_recent(issuer, 1, MIN_FETCH_INTERVAL_MS):
+            return False
+        return not self._is_recent(issuer, FETCHES_AT_ONCE, FETCHES_AT_ONCE * MIN_FETCH_INTERVAL_MS)
+
+    def _is_recent(self, issuer: _Issuer, number: int, period_ms: int) -> bool:
+        """Tell whether the last `number` fetches were all within the period."""
         # A negative age means that the clock was set back.
-        return issuer.tried_at is None or not 0 <= self._clock.now() - issuer.tried_at < max_age_ms
+        return len(issuer.tried_at) >= number and 0 <= self._clock.now() - issuer.tried_at[-number] < period_ms
 
     def _check(self, claims: dict[str, Any]) -> None:
         now = self._clock.now() / 1000
