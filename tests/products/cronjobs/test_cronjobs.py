@@ -17,6 +17,7 @@ from moorage.core import jobs
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import MINUTE_MS, ManualClock, to_wire
 from moorage.core.vault import service as vault
+from moorage.products.cronjobs import service
 from moorage.products.cronjobs.states import BUILD, CRONJOB, EXECUTION
 
 pytestmark = pytest.mark.anyio
@@ -384,6 +385,22 @@ async def test_runs_are_listed_in_pages_and_counted_by_their_end(team: Team, clo
     assert page["items"][1]["errorMessage"] == "it ended with exit code 1"
     assert (stats["totalRuns"], stats["successfulRuns"], stats["failedRuns"]) == (3, 2, 1)
     assert stats["lastRunAt"] == to_wire(clock.now())
+
+
+async def test_a_run_that_fails_before_its_start_is_the_last_run_too(
+    team: Team, db: Database, clock: ManualClock
+) -> None:
+    await team.create(**IMAGE)
+    await team.trigger()
+    (row,) = await team.rows()
+    clock.advance(1000)
+
+    await db.write(
+        lambda tx: service.finish(tx, team.org_id, row, exit_code=None, error="no image", ended_at=clock.now())
+    )
+
+    stats = (await team.read())["runStats"]
+    assert (stats["totalRuns"], stats["failedRuns"], stats["lastRunAt"]) == (1, 1, to_wire(clock.now()))
 
 
 async def test_the_log_of_a_run_that_has_not_begun_is_empty(team: Team) -> None:

@@ -326,6 +326,8 @@ def finish(tx: Tx, org_id: int, run: Execution, *, exit_code: int | None, error:
     to = ExecutionStatus.SUCCEEDED if is_good else ExecutionStatus.FAILED
     shown = None if error is None else error[:MAX_ERROR_CHARS]
     move(tx, EXECUTION, run, to=to, exit_code=exit_code, error_message=shown, completed_at=ended_at)
+    if get_execution(tx, org_id, run.id).started_at is None:  # It failed before its start, and counts nevertheless.
+        tx.run(tables.SET_LAST_RUN, org_id=org_id, id=run.cronjob_id, at=ended_at)
     tx.run(tables.COUNT_RUN, org_id=org_id, id=run.cronjob_id, succeeded=int(is_good), failed=int(not is_good))
 
 
