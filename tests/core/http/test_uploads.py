@@ -235,6 +235,13 @@ async def test_a_file_that_nobody_asked_for_is_ignored(quay: Quay) -> None:
     assert quay.left_behind == []
 
 
+async def test_a_text_that_comes_as_a_file_is_a_text(quay: Quay) -> None:
+    reply = await quay.send(part("name", b"blue", "blob"), END)
+
+    assert reply.data == {"fields": {"name": "blue"}, "files": {}}
+    assert quay.left_behind == []
+
+
 async def test_a_file_field_that_comes_as_text_is_a_text(quay: Quay) -> None:
     reply = await quay.send(part("code", b"exports.main"), END)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import pydantic
 
 from moorage.core.http import models
 from moorage.core.http.route import Route
@@ -46,7 +45,7 @@ class FixedFields:
     def _find(self, route: Route) -> dict[str, str]:
         assert route.body is not None
         resource = self._resource_of(route)
-        accepted = accepted_fields(route.body)
+        accepted = models.accepted_fields(route.body)
         changed_by = dict(route.changed_by)
         return {
             name: changed_by.get(name) or self._other_patch(route, resource, name)
@@ -65,19 +64,9 @@ class FixedFields:
         for other in self._routes:
             if other.method != "PATCH" or other.path == route.path or other.body is None:
                 continue
-            if self._resource_of(other) is resource and name in accepted_fields(other.body):
+            if self._resource_of(other) is resource and name in models.accepted_fields(other.body):
                 return f"PATCH {other.path}"
         return ""
-
-
-def accepted_fields(model: type[pydantic.BaseModel]) -> set[str]:
-    """Return the wire names that a request body takes."""
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        names.add(field.alias or name)
-        if isinstance(field.validation_alias, pydantic.AliasChoices):
-            names.update(choice for choice in field.validation_alias.choices if isinstance(choice, str))
-    return names
 
 
 def _message(changed_by: str, path: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from moorage.core import disk
+from moorage.core.http.models import accepted_fields
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Upload
 from moorage.core.kit.records import dataclass
@@ -111,6 +112,7 @@ class _Reader:
     def __init__(self, upload: Upload, folder: Path) -> None:
         self.upload = upload
         self.folder = folder
+        self.texts = accepted_fields(upload.fields) if upload.fields is not None else set()
         self.form = Form()
         self.parts = 0
         self.headers: dict[bytes, bytes] = {}
@@ -151,7 +153,8 @@ class _Reader:
         if not self.name or self.name in self.form.fields or self.name in self.form.files:
             raise BadRequest("The form has a part without a name, or a name twice")
         self.text = bytearray()
-        is_file = b"filename" in options
+        # Clients send a text as a file, too: a Blob of a browser has a file name.
+        is_file = b"filename" in options and self.name not in self.texts
         # An undeclared file is ignored like any unknown field.
         self.ignored = is_file and self.name not in self.upload.files
         if is_file and not self.ignored:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from moorage.errors import BadRequest
@@ -107,6 +107,16 @@ def validate(model: type[M], value: Any, *, problems: Mapping[str, str] | None =
     if valid is None or fields:
         raise BadRequest("The request is not valid", fields=fields)
     return valid
+
+
+def accepted_fields(model: type[BaseModel]) -> set[str]:
+    """Return the wire names that a request body takes."""
+    names: set[str] = set()
+    for name, info in model.model_fields.items():
+        names.add(info.alias or name)
+        if isinstance(info.validation_alias, AliasChoices):
+            names.update(choice for choice in info.validation_alias.choices if isinstance(choice, str))
+    return names
 
 
 def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
