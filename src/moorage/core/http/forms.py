@@ -18,7 +18,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from moorage.core import disk
-from moorage.core.http.models import accepted_fields
+from moorage.core.http import models
 from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Upload
 from moorage.core.kit.records import dataclass
@@ -112,7 +112,7 @@ class _Reader:
     def __init__(self, upload: Upload, folder: Path) -> None:
         self.upload = upload
         self.folder = folder
-        self.texts = accepted_fields(upload.fields) if upload.fields is not None else set()
+        self.texts = models.accepted_fields(upload.fields) if upload.fields is not None else set()
         self.form = Form()
         self.parts = 0
         self.headers: dict[bytes, bytes] = {}
