@@ -274,12 +274,15 @@ TELLS = {
         "import os\n"
         "def main(params):\n"
         "    print('the token is', os.environ['TOKEN'])\n"
+        "    if 'fail' in params:\n"
+        "        raise ValueError('no ' + params['TOKEN'])\n"
         "    return {'statusCode': 200, 'body': {'params': params['TOKEN'], 'env': os.environ['TOKEN'],\n"
         "                                        'plain': os.environ['PLAIN']}}\n"
     ),
     "nodejs": (
         "exports.main = (params) => {\n"
         "  console.log('the token is', process.env.TOKEN);\n"
+        "  if (params.fail) throw new Error('no ' + params.TOKEN);\n"
         "  const { TOKEN, PLAIN } = process.env;\n"
         "  return { statusCode: 200, body: { params: params.TOKEN, env: TOKEN, plain: PLAIN } };\n"
         "};\n"
@@ -297,6 +300,7 @@ def test_secrets_reach_a_function_and_neither_its_log_nor_the_route_file_shows_t
     )
 
     answer = platform.fetch(name, "?TOKEN=forged", method="GET")
+    failed = platform.fetch(name, "?fail=1", method="GET")
     logs = platform.record_of(name, answer.activation)
     saved = platform.running.data / "run" / "edge-routes.json"
     wait_until(lambda: f'"{name}"' in saved.read_text())
@@ -306,6 +310,7 @@ def test_secrets_reach_a_function_and_neither_its_log_nor_the_route_file_shows_t
         "env": "hunter2-of-the-harbor",
         "plain": "a-variable",
     }
+    assert (failed.status, failed.json["error"]["message"].endswith("no ****")) == (502, True)
     assert "the token is ****" in json.dumps(logs)
     assert "hunter2" not in json.dumps(logs)
     assert "hunter2" not in saved.read_text()

@@ -51,6 +51,7 @@ def make_route(id_: int, revision: int = 1) -> EdgeRoute:
         network="internet",
         raw_http=False,
         own_options=False,
+        secrets=[],
     )
 
 
@@ -160,6 +161,7 @@ async def test_routes_are_replaced_changed_and_dropped(edge: EdgeStandIn, client
         "network": "internet",
         "raw_http": False,
         "own_options": False,
+        "secrets": [],
     }
 
 

@@ -94,6 +94,7 @@ async def test_every_field_of_the_form_counts_and_the_gateway_knows_it_by_the_an
         "network": "none",
         "raw_http": True,
         "own_options": True,
+        "secrets": [],
     }
 
 

@@ -69,6 +69,7 @@ async def test_a_change_is_known_to_the_gateway_when_it_is_answered(team: Team, 
         "network": "internet",
         "raw_http": False,
         "own_options": False,
+        "secrets": [],
     }
 
 

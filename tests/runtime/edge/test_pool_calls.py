@@ -81,6 +81,18 @@ async def test_a_failure_that_the_instance_survives_leaves_it_in_use(lab: Lab) -
     assert await fine.done() == "1"
 
 
+async def test_an_error_shows_no_secret_of_the_function(lab: Lab) -> None:
+    function = lab.function(env=[("TOKEN", "hush-hush"), ("PLACE", "harbor")], secrets=["TOKEN"])
+    worker = await lab.warm(function)
+
+    failed = lab.call(function)
+    number, _ = await worker.next_call()
+    worker.reply(number, b"Error: harbor refused hush-hush", outcome=frames.FAILED)
+
+    assert await failed.done() == "failed: Error: harbor refused ****"
+    assert [record.error for record in lab.of(failed)] == ["Error: harbor refused ****"]
+
+
 async def test_an_instance_that_says_it_ends_gets_no_other_call(lab: Lab) -> None:
     function = lab.function()
     worker = await lab.warm(function)

@@ -76,6 +76,7 @@ class EdgeRoute(msgspec.Struct, frozen=True):
     network: str
     raw_http: bool
     own_options: bool
+    secrets: list[str]  # names in `env` whose values the edge must not show
 
 
 class Health(msgspec.Struct, frozen=True):

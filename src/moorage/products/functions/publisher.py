@@ -260,4 +260,5 @@ def _route(deployed: Deployed, function_variables: Variables) -> EdgeRoute:
         network=function.network,
         raw_http=function.raw_http,
         own_options=function.own_options,
+        secrets=sorted(function_variables.secrets),
     )

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from moorage.core.kit import masking
 from moorage.runtime.workers import frames
 
 LOG_LIMIT = 10 * 2**20
@@ -46,6 +47,7 @@ class Route(msgspec.Struct):
     raw_http: bool = False
     own_options: bool = False
     sealed_env: str = ""  # encrypted `env`; only in the route file
+    secrets: list[str] = []  # names in `env` whose values must not be shown
 
 
 class QueuedCall(Protocol):
@@ -73,6 +75,7 @@ class Function(Generic[CallT, InstanceT]):
     """One revision of a function; another revision is another Function object."""
 
     __slots__ = (
+        "_masker",
         "depth",
         "has_snapshot",
         "id",
@@ -116,9 +119,18 @@ class Function(Generic[CallT, InstanceT]):
         self.depth = 1  # calls that may be sent to one instance; only the first of them runs
         self.is_retired = False
         self.has_snapshot = False
+        self._masker: masking.Masker | None = None
         self.load = _load(route, api_host)
         body = msgspec.json.encode(self.load)
         self.load_frame = frames.HEAD.pack(len(body) + 1, frames.LOAD) + body
+
+    def hide(self, message: str) -> str:
+        """Mask the values of secrets in an error message, which anyone may see."""
+        if not self.route.secrets:
+            return message
+        if self._masker is None:
+            self._masker = masking.Masker(value for name, value in self.route.env if name in self.route.secrets)
+        return self._masker(message)
 
     def observe(self, run_us: int, number: int) -> None:
         """Measure the run time of a call; of many short calls only each eighth."""

@@ -132,7 +132,7 @@ class Pool:
         function = instance.function
         error = None
         if outcome != DONE:
-            error = body[:MAX_MESSAGE_BYTES].decode("utf-8", "replace")
+            error = function.hide(body[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
         else:
             try:
                 call.check(status, head, body)
@@ -227,6 +227,7 @@ class Pool:
     def _fail(self, call: Call, message: str, *, log: bytes = b"", now: float | None = None) -> None:
         now = now or time.perf_counter()
         run_us = int((now - call.started) * 1e6) if call.started else 0
+        message = call.function.hide(message)
         self._record_end(call, run_us, now, message, log)
         call.fail(message, run_us)
 
