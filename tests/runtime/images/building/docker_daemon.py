@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 START_S = 60
+# The client of the daemon's package: another one, earlier in PATH, may lack the component that builds.
+CLIENT_PATH = "/usr/bin:/bin"
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,9 @@ class Docker:
 
     def run(self, *argv: str, input_: bytes | None = None) -> bytes:
         env = {**os.environ, "DOCKER_BUILDKIT": "1", "DOCKER_CONFIG": str(self.socket.parent / "config")}
-        done = subprocess.run(
-            ["docker", "-H", f"unix://{self.socket}", *argv], input=input_, capture_output=True, check=False, env=env
-        )
+        client = shutil.which("docker", path=CLIENT_PATH) or "docker"
+        command = [client, "-H", f"unix://{self.socket}", *argv]
+        done = subprocess.run(command, input=input_, capture_output=True, check=False, env=env)
         assert done.returncode == 0, f"docker {' '.join(argv[:3])}: {done.stderr.decode()[-3000:]}"
         return done.stdout
 
