@@ -155,6 +155,7 @@ def _cluster_options(settings: Settings, account: Credentials | None, kind: str)
         kind=kind,
         agent_image=settings.database_image if kind == "server" else "",
         agent_architecture=machine.architecture(),
+        fill_image=settings.kubernetes_build_image or settings.database_image if kind == "app" else "",
         prefix=settings.kubernetes_prefix,
         namespace=settings.kubernetes_namespace,
         storage_class=settings.kubernetes_storage_class,
@@ -194,6 +195,7 @@ def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_b
     cluster = _connect(settings)
     from moorage.runtime.engines.kubernetes import checking
     from moorage.runtime.engines.kubernetes.client import ClusterError
+    from moorage.runtime.engines.kubernetes.engine import MachineFolders
     from moorage.runtime.engines.kubernetes.engine import make_engine as make_cluster_engine
     from moorage.runtime.images.pushing.client import PushFailed
 
@@ -212,7 +214,10 @@ def _cluster_engine(settings: Settings, client: PushClient, kind: str, *, kept_b
         except ClusterError as error:
             raise CannotStart(f"cannot use the Kubernetes cluster: {error}") from None
 
-    return replace(make_cluster_engine(cluster, chosen, LocalLogs(logs), open_log), check=check, is_exclusive=True)
+    folders = settings.folder("volumes")
+    machine = MachineFolders(LocalVolumes(folders, settings.folder("trash")), folders) if kind == "app" else None
+    engine = make_cluster_engine(cluster, chosen, LocalLogs(logs), open_log, machine)
+    return replace(engine, check=check, is_exclusive=True)
 
 
 def make_engine(settings: Settings, name: str, *, is_sandboxed: bool, volumes_in: str = "volumes") -> Engine:

@@ -126,3 +126,57 @@ def test_databases_move_with_their_data_and_apps_reach_them(tmp_path: Path) -> N
             assert files_below(data / "databases") == before
     finally:
         cluster.close()
+
+
+DISK_APP = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/write":
+            with open("/data/ships", "w") as file:
+                file.write("gull tern")
+            for number in range(30):
+                with open(f"/data/part-{number}", "wb") as file:
+                    file.write(os.urandom(1 << 20))
+        body = open("/data/ships").read().encode() if os.path.exists("/data/ships") else b"none"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words):
+        pass
+http.server.ThreadingHTTPServer((os.environ["HOST"], int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+def test_volumes_move_with_their_files_also_when_the_platform_is_killed_meanwhile(tmp_path: Path) -> None:
+    cluster = make_cluster(tmp_path)
+    backup, data = tmp_path / "backup.tar.gz", tmp_path / "restored"
+    try:
+        with serving_python() as registry:
+            with started_apps(tmp_path / "data") as apps:
+                apps.call("PATCH", f"/v1/orgs/{apps.org}", {"createOnPush": False})
+                before = Harbor(apps, cluster, registry, tmp_path)
+                work = before.repository("raft", main__py=DISK_APP, requirements__txt="")
+                apps.live(apps.launch("raft", work, language="python", startCmd="python3 main.py", disk=1))
+                assert apps.text("raft", "/write") == "gull tern"
+                made = moorage("backup", backup, "--data", apps.running.data)
+            end_runs(tmp_path / "data")
+            restored = moorage("restore", backup, "--data", data)
+            assert (made.returncode, restored.returncode) == (0, 0), made.stderr + restored.stderr
+            files = files_below(data / "volumes")
+            settings = settings_of(cluster, registry)
+            with started_apps(data, None, settings) as apps:
+                wait_until(partial(is_filling, cluster), SOON_S)
+                apps.kill_all(apps.running.children()["control"])
+            with started_apps(data, None, settings) as apps:
+                wait_until(partial(answers, apps, "raft"), SOON_S)
+                assert apps.text("raft") == "gull tern"
+                assert any("copied the files of its volume" in line for line in apps.printed_by("raft"))
+            assert files_below(data / "volumes") == files
+    finally:
+        cluster.close()
+
+
+def is_filling(cluster: Any) -> bool:
+    return any(pod["metadata"]["name"].startswith("fill-") for pod in cluster.objects("Pod"))

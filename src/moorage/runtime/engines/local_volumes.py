@@ -24,6 +24,9 @@ class LocalVolumes:
         await asyncio.to_thread(_create, self._root / volume, uid)
         await asyncio.to_thread(quotas.limit, self._root / volume, size_mb * MB)
 
+    async def has_files(self, volume: str) -> bool:
+        return await asyncio.to_thread(_has_files, self._root / volume)
+
     async def used_bytes(self, volume: str) -> int:
         return await asyncio.to_thread(folders.used_bytes, str(self._root / volume))
 
@@ -57,6 +60,10 @@ def _create(folder: Path, uid: int) -> None:
         folder.mkdir(mode=0o700)
         if uid:
             folders.change_owner(folder, uid)
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and next(folder.iterdir(), None) is not None
 
 
 def _folders_in(root: Path) -> Iterator[Path]:

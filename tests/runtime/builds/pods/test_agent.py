@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.runtime.builds.build_support import Log, make_request, write_files
 
+from moorage.core.net import pod_identity
+from moorage.core.net.pod_identity import PodIdentity
 from moorage.runtime.builds.pods import sources, wire
 from moorage.runtime.builds.pods.agent import BuildAgent, Outcome
 from moorage.runtime.builds.pods.session import PodLost, Session
@@ -32,13 +34,13 @@ class Lab:
 
     folder: Path
     address: str
-    identity: wire.Identity
+    identity: PodIdentity
     agent: BuildAgent
     serving: asyncio.Task[None]
     go: asyncio.Event
 
-    def session(self, token: str = TOKEN, identity: wire.Identity | None = None) -> Session:
-        context = wire.client_context((identity or self.identity).authority)
+    def session(self, token: str = TOKEN, identity: PodIdentity | None = None) -> Session:
+        context = pod_identity.client_context((identity or self.identity).authority)
         return Session(self.address, token, context, _runs, reconnect_s=1.0)
 
     async def begin(self) -> Session:
@@ -169,7 +171,7 @@ async def test_a_connection_that_breaks_loses_and_repeats_no_line(tmp_path: Path
     log = Log()
     async with started(tmp_path, print_lines) as lab, breaking(lab.address) as (relay, breaks):
         await lab.begin()
-        session = Session(relay, TOKEN, wire.client_context(lab.identity.authority), _runs, reconnect_s=5.0)
+        session = Session(relay, TOKEN, pod_identity.client_context(lab.identity.authority), _runs, reconnect_s=5.0)
         await session.follow(log)
 
     assert log.text("stdout").split()[:200] == [str(number) for number in range(200)]
@@ -243,7 +245,7 @@ async def test_an_agent_with_its_platform_waits_for_a_silent_build(tmp_path: Pat
 async def test_a_connection_that_says_nothing_valid_is_closed(tmp_path: Path) -> None:
     async with started(tmp_path, succeed) as lab:
         for line in (b"GET / HTTP/1.1\r\n", b"{}\n", wire.encode(Call(TOKEN, "part", name="x")) + b"\n"):
-            context: ssl.SSLContext = wire.client_context(lab.identity.authority)
+            context: ssl.SSLContext = pod_identity.client_context(lab.identity.authority)
             reader, writer = await asyncio.open_connection(
                 lab.address, wire.PORT, ssl=context, server_hostname=wire.HOST
             )

@@ -75,6 +75,8 @@ class Root:
                 found += ["--symlink", f"usr/{name}", f"/{name}"]
         prefix = str(Path(sys.executable).resolve().parent.parent)
         if not prefix.startswith("/usr"):
+            for parent in reversed(Path(prefix).parents[:-1]):  # for other users than root
+                found += ["--perms", "0755", "--dir", str(parent)]
             found += ["--ro-bind", prefix, prefix]
         if self.image == PLATFORM:
             for folder in ("/opt", str(PLATFORM), "/var", "/var/lib"):  # for other users than root

@@ -18,6 +18,7 @@ import msgspec
 
 from moorage.core.disk import is_full
 from moorage.core.kit.records import dataclass
+from moorage.core.net import pod_identity
 from moorage.errors import DiskFull, QuotaExceeded
 from moorage.runtime.builds.pods import sources, wire
 from moorage.runtime.builds.pods.wire import Call, Event, Order, Part
@@ -58,7 +59,7 @@ class BuildAgent:
 
     async def serve(self, host: str, port: int, chain: str) -> None:
         """Serve until the platform is away for some time; then kill the build."""
-        context = wire.server_context(chain)
+        context = pod_identity.server_context(chain)
         server = await asyncio.start_server(self._accept, host, port, ssl=context, limit=wire.MAX_LINE_BYTES)
         try:
             await self._until_alone()

@@ -16,6 +16,7 @@ from pathlib import Path
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.kit import folders
 from moorage.core.kit.records import dataclass
+from moorage.core.net import pod_identity
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.pods import running, sources, wire
@@ -163,7 +164,7 @@ class ClusterBuilds:
         options = self.options if prepared.security == "restricted" else self.image_options
         spec = self._spec(request, prepared.security, token, identity.chain)
         async with running.started(cluster, options, spec, say) as job:
-            session = Session(job.host, token, wire.client_context(identity.authority), job.check)
+            session = Session(job.host, token, pod_identity.client_context(identity.authority), job.check)
             await session.begin(prepared.order, prepared.archive)
             last = await session.follow(sink)
             return await self.results.take(request, prepared.plan, source, session, last, scratch)

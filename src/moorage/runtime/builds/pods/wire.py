@@ -7,25 +7,19 @@ JSON with the token of the build. The agent numbers its events, so a connection 
 from __future__ import annotations
 
 import asyncio
-import os
-import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from moorage.core.kit.decoding import decoder_of
-from moorage.core.net.certificates import Authority, certificate_pem, key_pem
+from moorage.core.net import pod_identity
+from moorage.core.net.pod_identity import PodIdentity
 from moorage.runtime.builds.ports import BuildRequest, Plan, Stream
 
 PORT = 8443
 HOST = "build.moorage.internal"  # in the certificate of a pod, which has no name of its own
-VALID_DAYS = 2
 # Variables of the agent.
 TOKEN_VARIABLE = "MOORAGE_BUILD_TOKEN"  # noqa: S105 - name of a variable
 CERTIFICATE_VARIABLE = "MOORAGE_BUILD_CERTIFICATE"
@@ -108,40 +102,8 @@ decode_event = decoder_of(Event).decode
 decode_order = decoder_of(Order).decode
 
 
-class Identity(NamedTuple):
-    """Key and certificate of one pod, and the authority that the platform trusts for it."""
-
-    chain: str
-    authority: str
-
-
-def make_identity() -> Identity:
-    now = datetime.now(UTC)
-    authority = Authority.make("Moorage build", ec.generate_private_key(ec.SECP256R1()), now, VALID_DAYS)
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName(HOST)]
-    certificate = authority.sign(key, HOST, names, [ExtendedKeyUsageOID.SERVER_AUTH], now, VALID_DAYS)
-    return Identity(key_pem(key) + certificate_pem(certificate), certificate_pem(authority.certificate))
-
-
-def server_context(chain: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # `ssl` reads a key from a file only.
-    descriptor = os.memfd_create("build-certificate", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, chain.encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
-    return context
-
-
-def client_context(authority: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=authority)
-    return context
+def make_identity() -> PodIdentity:
+    return pod_identity.make(HOST, "Moorage build")
 
 
 async def send_file(writer: asyncio.StreamWriter, path: Path) -> None:

@@ -12,7 +12,7 @@ from moorage.runtime.engines.kubernetes import manifests, names, observing
 from moorage.runtime.engines.kubernetes.client import STDOUT, Cluster, ClusterError
 from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
 from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects, owned
-from moorage.runtime.engines.ports import AppSpec, CommandEnd, OutputStream
+from moorage.runtime.engines.ports import AppSpec, CannotStart, CommandEnd, OutputStream
 
 POLL_S = 0.2
 DELETE_GRACE_S = 1
@@ -33,7 +33,7 @@ class KubernetesCommands:
                 return await self._run(beside, argv, put, timeout_s)
         except TimeoutError:
             return CommandEnd(KILLED, observing.took_longer(math.ceil(timeout_s)))
-        except ClusterError as error:
+        except (ClusterError, CannotStart) as error:
             return CommandEnd(FAILED, str(error))
 
     async def _run(self, beside: AppSpec, argv: list[str], put: Put, timeout_s: float) -> CommandEnd:

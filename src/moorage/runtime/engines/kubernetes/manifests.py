@@ -217,8 +217,8 @@ def command_pod(spec: ReplicaSpec, place: Placement, name: str, argv: list[str],
     }
 
 
-def claim(volume: str, name: str, namespace: str, size_mb: int, storage_class: str = "") -> Manifest:
-    """Return the claim of a volume, which one pod mounts at a time."""
+def claim(volume: str, name: str, namespace: str, size_mb: int, storage_class: str = "", *, fill: str = "") -> Manifest:
+    """Return the claim of a volume, which one pod mounts at a time; `fill` says whether it gets files of a machine."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOncePod"],
         "resources": {"requests": {"storage": f"{max(1, size_mb)}Mi"}},
@@ -231,7 +231,8 @@ def claim(volume: str, name: str, namespace: str, size_mb: int, storage_class: s
         "metadata": {
             "name": names.check_label(name),
             "namespace": namespace,
-            "labels": {names.MANAGED_BY: names.MANAGER, names.VOLUME: names.check_label(volume)},
+            "labels": {names.MANAGED_BY: names.MANAGER, names.VOLUME: names.check_label(volume)}
+            | ({names.FILL: fill} if fill else {}),
         },
         "spec": spec,
     }

@@ -17,11 +17,13 @@ OWNER = "moorage.dev/owner"  # of a build's result, such as `deployment-17`
 MACHINE = "moorage.dev/machine"  # host name of the process that started a build
 VOLUME = "moorage.dev/volume"
 TRASH = "moorage.dev/trash"  # on claims of discarded volumes
+FILL = "moorage.dev/fill"  # on claims that are filled with the files that an app had on one machine
 TOKEN = "moorage.dev/token-sha256"  # noqa: S105 - annotation: hash of the token that an adopting process must know
 LOG = "moorage.dev/log"  # annotation: name of the log
 PORT = "moorage.dev/port"  # annotation: port of the workload, 0 for none
 HIDDEN = "moorage-hidden"  # key of a Secret: values to mask in the log, as JSON
 CONTAINER = "main"
+UNFILLED, FILLED = "pending", "done"  # values of FILL
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

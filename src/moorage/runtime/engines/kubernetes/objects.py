@@ -11,6 +11,10 @@ from moorage.runtime.engines.kubernetes.manifests import Manifest, Placement
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, RunSpec, ServerSpec
 
+UNFILLED = (
+    "it cannot be started: its volume has no files yet. The process that runs apps copies them from the folder "
+    "volumes/{volume} of its data folder, when the app starts"
+)
 MANAGED = f"{names.MANAGED_BY}={names.MANAGER}"
 
 
@@ -57,6 +61,8 @@ class Objects:
             found = await self.find_claims(spec.volume, namespace)
             if not found:
                 raise CannotStart(f"it cannot be started: its volume {spec.volume} does not exist")
+            if found[0]["metadata"]["labels"].get(names.FILL) == names.UNFILLED:
+                raise CannotStart(UNFILLED.format(volume=spec.volume))
             claim = found[0]["metadata"]["name"]
         options = self._options
         return Placement(namespace=namespace, claim=claim, pull_secret=options.pull_secret, drain_s=options.drain_s)

@@ -22,6 +22,7 @@ class Options:
     kind: str = ""  # of the workloads of this engine, `app`, `server` or `run`; "" for all
     agent_image: str = ""  # with the agent and the software of database servers; "" to run none
     agent_architecture: str = ""  # of that image, such as "arm64"; "" for any
+    fill_image: str = ""  # of the platform, for pods that fill volumes
     pod_security: str = "restricted"  # Pod Security Standard of the namespaces
     storage_class: str = ""  # "" for the default of the cluster
     pull_secret: str = ""  # Secret with credentials of the registry, in each namespace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from weakref import WeakValueDictionary
@@ -35,10 +35,18 @@ OWNERS = {"app": ("Deployment", "Job"), "run": ("Deployment", "Job"), "server": 
 class KubernetesReplicas:
     """Runs workloads in a cluster. Kubernetes restarts and moves them, also while this process is away."""
 
-    def __init__(self, cluster: Cluster, options: Options, logs: Logs, open_log: OpenLog) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options,
+        logs: Logs,
+        open_log: OpenLog,
+        fill: Callable[[ReplicaSpec], Awaitable[None]] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._logs = logs
+        self._fill = fill  # copies the files of a volume before its first pod starts
         self.objects = Objects(cluster, options)
         self.summaries = Summaries(cluster)
         self._follower = LogFollower(cluster, logs, open_log, self._pod_changed)
@@ -122,6 +130,8 @@ class KubernetesReplicas:
         if spec.key in self._hidden and (state := self._state(spec.key)) is not None:
             return state
         await self._wait_for_name(spec)
+        if self._fill is not None:
+            await self._fill(spec)
         owner = await self.objects.apply(spec)
         self._take_over(spec.key, spec.hidden)
         self._owners[owner["kind"]].put_if_newer(owner)

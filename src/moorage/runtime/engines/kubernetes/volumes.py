@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from asyncio import Lock
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from moorage.runtime.engines.kubernetes import manifests, names
@@ -14,14 +15,30 @@ from moorage.runtime.engines.kubernetes.objects import MANAGED, Objects
 from moorage.runtime.engines.kubernetes.options import Options
 
 
+class MachineVolumes(Protocol):
+    """Volumes that apps had before their platform moved from one machine into the cluster."""
+
+    async def has_files(self, volume: str) -> bool: ...
+
+    async def discard(self, owner: str) -> None: ...
+
+    async def purge(self, owner: str) -> None: ...
+
+
 class KubernetesVolumes:
     def __init__(
-        self, cluster: Cluster, objects: Objects, options: Options, used_by: Callable[[Manifest], Awaitable[int]]
+        self,
+        cluster: Cluster,
+        objects: Objects,
+        options: Options,
+        used_by: Callable[[Manifest], Awaitable[int]],
+        machine: MachineVolumes | None = None,
     ) -> None:
         self._cluster = cluster
         self._objects = objects
         self._options = options
         self._used_by = used_by  # measures a claim
+        self._machine = machine
         self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
     async def ensure(self, volume: str, *, uid: int, size_mb: int, org_id: int = 0) -> None:
@@ -32,8 +49,13 @@ class KubernetesVolumes:
             if found and size_mb <= manifests.megabytes(found[0]["spec"]["resources"]["requests"]["storage"]):
                 return
             name = found[0]["metadata"]["name"] if found else f"volume-{volume}-{secrets.token_hex(4)}"
-            claim = manifests.claim(volume, name, namespace, size_mb, self._options.storage_class)
+            fill = found[0]["metadata"]["labels"].get(names.FILL, "") if found else await self._begin_fill(volume)
+            claim = manifests.claim(volume, name, namespace, size_mb, self._options.storage_class, fill=fill)
             await self._cluster.apply(claim)
+
+    async def _begin_fill(self, volume: str) -> str:
+        has_files = self._machine is not None and await self._machine.has_files(volume)
+        return names.UNFILLED if has_files else ""
 
     async def used_bytes(self, volume: str) -> int:
         found = await self._objects.find_claims(volume)
@@ -44,12 +66,16 @@ class KubernetesVolumes:
         return sorted(item["metadata"]["labels"][names.VOLUME] for item in items)
 
     async def discard(self, owner: str) -> None:
+        if self._machine is not None:  # A new claim of this name begins empty.
+            await self._machine.discard(owner)
         for claim in await self._claims_of(owner, f"!{names.TRASH}"):
             meta = claim["metadata"]
             change = {"metadata": {"labels": {names.TRASH: "true"}}}
             await self._cluster.patch("PersistentVolumeClaim", meta["namespace"], meta["name"], change)
 
     async def purge(self, owner: str) -> None:
+        if self._machine is not None:
+            await self._machine.purge(owner)
         for claim in await self._claims_of(owner, names.TRASH):
             meta = claim["metadata"]
             await self._cluster.delete("PersistentVolumeClaim", meta["name"], meta["namespace"])

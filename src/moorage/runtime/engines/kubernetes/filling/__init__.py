@@ -1,0 +1,1 @@
+"""Fills the claims of volumes with the files that apps had on one machine."""
