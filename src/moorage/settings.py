@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from moorage.core.cluster import ClusterSettings
+from moorage.core.cluster import PLAIN_ARTIFACTS, ClusterSettings
 from moorage.core.kit.secret_text import weakness
 from moorage.core.net import function_hosts, registry_mirrors
 from moorage.core.net.targets import TargetPolicy
@@ -95,6 +95,7 @@ class Settings(ClusterSettings):
     database_url: SecretStr = Field(SecretStr(""), description="`postgresql://…`. Default: SQLite in the data folder.")
     artifacts_url: str = Field("", description="`s3://bucket/prefix`. Default: a folder in the data folder.")
     artifacts_endpoint: str = Field("", description="Address of an S3-compatible server other than Amazon's.")
+    artifacts_allow_http: bool = Field(False, description="Permit `http://` to S3 elsewhere, as within a cluster.")
     artifacts_region: str = Field("us-east-1", description="Region of the S3 bucket.")
     artifacts_access_key: SecretStr = Field(SecretStr(""), description="Access key of the S3 bucket.")
     artifacts_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 bucket.")
@@ -145,8 +146,8 @@ class Settings(ClusterSettings):
     )
     extra_ca: str = Field(
         "",
-        description="File with CA certificates for builds and apps, with the usual ones. Default for builds: the "
-        "bundle of the system; `SSL_CERT_FILE` names another.",
+        description="File with CA certificates for builds, apps and registries, with the usual ones. Default for "
+        "builds: the bundle of the system; `SSL_CERT_FILE` names another.",
     )
     function_pool: int = Field(
         4, ge=0, le=256, description="Idle sandboxes per Python version in use; half as many for Node."
@@ -338,9 +339,12 @@ class Settings(ClusterSettings):
         return engine
 
     @model_validator(mode="after")
-    def _a_cluster_has_a_registry(self) -> Self:
+    def _parts_fit_together(self) -> Self:
         if self.engine is Engine.KUBERNETES and not self.registry_url:
             raise ValueError("MOORAGE_REGISTRY_URL: is needed with MOORAGE_ENGINE=kubernetes; the nodes pull from it")
+        endpoint = urlsplit(self.artifacts_endpoint)
+        if endpoint.scheme == "http" and not (self.artifacts_allow_http or is_loopback(endpoint.hostname or "")):
+            raise ValueError(PLAIN_ARTIFACTS)
         return self
 
     @field_validator("functions_domain")

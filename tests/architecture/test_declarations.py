@@ -101,6 +101,14 @@ def test_every_setting_is_read() -> None:
     assert unread == []
 
 
+def test_artifacts_do_not_travel_in_the_clear_unless_that_is_permitted() -> None:
+    elsewhere = {"artifacts_url": "s3://moorage", "artifacts_endpoint": "http://storage:9000"}
+    with pytest.raises(ValueError, match="MOORAGE_ARTIFACTS_ALLOW_HTTP=1"):
+        Settings(_env_file=None, **elsewhere)
+
+    assert Settings(_env_file=None, **elsewhere, artifacts_allow_http=True).artifacts_allow_http
+
+
 @pytest.mark.parametrize(
     ("engine", "advice"),
     [

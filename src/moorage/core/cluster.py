@@ -8,6 +8,10 @@ from urllib.parse import urlsplit
 from moorage.core.edges import EdgePlaces
 from moorage.core.validated import Field, SecretStr, field_validator
 
+PLAIN_ARTIFACTS = (
+    "MOORAGE_ARTIFACTS_ENDPOINT: files would travel in the clear: use https, or set MOORAGE_ARTIFACTS_ALLOW_HTTP=1 "
+    "where the network is trusted"
+)
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.core.artifacts.looking import real_now_ms
+from tests.core.artifacts.s3_server import S3Server
 
 from moorage.core.artifacts.objects import ArtifactDamaged, ArtifactsUnavailable, Objects, key_of, parse_key
 from moorage.core.artifacts.states import ARTIFACT, ArtifactStatus
@@ -77,6 +78,16 @@ def test_half_written_files_of_a_killed_process_are_dropped_once_they_are_old(
     assert (early, late) == (0, 1)
     assert not staged.exists()
     assert objects.size(key_of(DIGEST, COPY)) == 5
+
+
+@pytest.mark.group("s3")
+def test_a_server_elsewhere_is_used_without_tls_where_that_is_permitted(s3: S3Server, tmp_path: Path) -> None:
+    elsewhere = s3.endpoint.replace("127.0.0.1", "0.0.0.0")  # leads to loopback, and is no loopback address
+    objects = Objects(s3.settings(tmp_path, artifacts_endpoint=elsewhere, artifacts_allow_http=True))
+
+    objects.put(key_of(DIGEST, COPY), b"content", 7)
+
+    assert objects.size(key_of(DIGEST, COPY)) == 7
 
 
 @pytest.mark.group("s3")

@@ -51,6 +51,7 @@
             - {name: MOORAGE_ARTIFACTS_URL, value: {{ .Values.artifacts.url | quote }}}
             {{- if .Values.artifacts.bundled.enabled }}
             - {name: MOORAGE_ARTIFACTS_ENDPOINT, value: "http://{{ .Release.Name }}-s3:9000"}
+            - {name: MOORAGE_ARTIFACTS_ALLOW_HTTP, value: "1"}
             {{- else }}
             - {name: MOORAGE_ARTIFACTS_ENDPOINT, value: {{ .Values.artifacts.endpoint | quote }}}
             {{- end }}

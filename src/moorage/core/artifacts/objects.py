@@ -162,7 +162,7 @@ def _bucket(settings: Settings) -> S3Store:
     if settings.artifacts_access_key.get_secret_value():
         options["access_key_id"] = settings.artifacts_access_key.get_secret_value()
         options["secret_access_key"] = settings.artifacts_secret_key.get_secret_value()
-    plain = is_loopback(urlsplit(settings.artifacts_endpoint).hostname or "")
+    plain = settings.artifacts_allow_http or is_loopback(urlsplit(settings.artifacts_endpoint).hostname or "")
     return S3Store(
         url.netloc,
         prefix=url.path.strip("/") or None,
