@@ -70,7 +70,8 @@ class ReleaseImages:
         for inside, outside in sorted(runtimes.items()):
             trees[f"{inside}={await asyncio.to_thread(outside.resolve)}"] = ({inside: outside}, 0)
         trees[f"{digest}={','.join(release)}"] = (release, APP_USER)
-        layers = {name: await self._layer(name, *tree) for name, tree in trees.items()}
+        repository = self._client.repository_of(org_id)
+        layers = {name: await self._layer(repository, name, *tree) for name, tree in trees.items()}
         by_digest = {layer.digest: name for name, layer in layers.items()}
         async with registry_image(self._sources, references.parse(self._base), org_id) as base:
 
@@ -89,14 +90,22 @@ class ReleaseImages:
             await asyncio.to_thread(self._packed(name).unlink, missing_ok=True)
         return pushed
 
-    async def _layer(self, name: str, files: Mapping[str, Path], owner: int) -> Layer:
-        """Return the digests of a folder, packed if this machine does not know them."""
-        about = self._packed(name).with_suffix(".json")
-        if not about.exists():
-            await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True, mode=0o700)
-            layer = await asyncio.to_thread(_pack, self._packed(name), files, owner)
-            await asyncio.to_thread(about.write_text, json.dumps(asdict(layer)))
-        return Layer(**json.loads(await asyncio.to_thread(about.read_text)))
+    async def _layer(self, repository: str, name: str, files: Mapping[str, Path], owner: int) -> Layer:
+        """Return the digests of a folder, packed unless the registry has it for the organization.
+
+        A folder that is packed again may have another digest: its times, or the caches of a runtime, have changed.
+        """
+        packed = self._packed(name)
+        about = packed.with_suffix(".json")
+        if about.exists():
+            known = Layer(**json.loads(await asyncio.to_thread(about.read_text)))
+            if packed.exists() or await self._client.has(repository, "blobs", known.digest):
+                return known
+        await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+        await asyncio.to_thread(about.unlink, missing_ok=True)  # The file and its digests belong together.
+        layer = await asyncio.to_thread(_pack, packed, files, owner)
+        await asyncio.to_thread(about.write_text, json.dumps(asdict(layer)))
+        return layer
 
     def _packed(self, name: str) -> Path:
         return self._folder / f"layer-{hashlib.sha256(name.encode()).hexdigest()}.gz"

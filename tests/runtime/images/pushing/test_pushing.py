@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -83,6 +84,26 @@ async def test_a_folder_becomes_an_image_on_top_of_the_base(
     config = json.loads(registry.call("GET", f"/v2/pods/org-8/blobs/{manifest['config']['digest']}").read())
     assert (len(manifest["layers"]), len(config["rootfs"]["diff_ids"])) == (4, 4)
     assert list((tmp_path / "pushes").glob("*.gz")) == []
+
+
+async def test_a_folder_that_changed_is_an_image_of_another_organization_too(
+    registry: RegistryServer, client: PushClient, tmp_path: Path
+) -> None:
+    release, runtime = tmp_path / "release", tmp_path / "python"
+    for folder in (release, runtime):
+        folder.mkdir()
+        (folder / "main").write_text(folder.name)
+    images = ReleaseImages(f"127.0.0.1:{registry.port}/public", SOURCES, client, tmp_path / "pushes")
+    first = await images.push(9, "a" * 64, {"/work": release}, {"/opt/python": runtime})
+    (runtime / "cache").write_text("written by a program since")
+    os.utime(release / "main", (1, 1))
+
+    second = await images.push(10, "a" * 64, {"/work": release}, {"/opt/python": runtime})
+
+    assert second.digest != first.digest
+    answer = registry.call("GET", f"/v2/pods/org-10/manifests/{second.digest}", Accept=OCI_MANIFEST)
+    for each in json.loads(answer.read())["layers"]:
+        assert registry.call("HEAD", f"/v2/pods/org-10/blobs/{each['digest']}").status == 200
 
 
 async def test_a_registry_that_wants_an_account_gets_it_and_a_wrong_one_is_a_sentence(
