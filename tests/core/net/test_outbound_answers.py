@@ -336,6 +336,16 @@ async def test_a_certificate_of_an_unknown_authority_fails_in_tls(identity: Iden
         assert server.requests == []
 
 
+async def test_a_client_trusts_its_own_authorities_besides_the_usual_ones(identity: Identity) -> None:
+    async with (
+        serve(always(answer()), tls=identity.context) as server,
+        GuardedClient(LOOPBACK, authorities=str(identity.ca_file)) as client,
+    ):
+        got = await client.request("GET", server.url(host="localhost", scheme="https"))
+
+        assert got.status == 200
+
+
 async def test_without_verification_the_answer_comes_with_the_certificate(identity: Identity) -> None:
     async with serve(always(answer()), tls=identity.context) as server, GuardedClient(LOOPBACK) as client:
         got = await client.request("GET", server.url(scheme="https"), verify_tls=False)

@@ -69,10 +69,15 @@ class _Progress:
 
 
 @cache  # The CA certificates take time to load, and memory.
-def _context(*, verifies: bool) -> ssl.SSLContext:
-    """Return the TLS context of all clients; without verification it loads no CA certificates."""
+def _context(*, verifies: bool, authorities: str = "") -> ssl.SSLContext:
+    """Return the TLS context of all clients; without verification it loads no CA certificates.
+
+    `authorities` is a file with CA certificates that are trusted besides the usual ones.
+    """
     if verifies:
         context = ssl.create_default_context()
+        if authorities:
+            context.load_verify_locations(authorities)
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -96,8 +101,10 @@ class GuardedClient:
         user_agent: str = "Moorage-Outbound",
         keep_names_s: float = 0,
         own: OwnNetworks | None = None,
+        authorities: str = "",
     ) -> None:
         self._policy = policy
+        self._authorities = authorities
         self._own = own or OwnNetworks()
         self._resolver = NameResolver(resolver, keep_s=keep_names_s)
         self._user_agent = user_agent
@@ -170,8 +177,9 @@ class GuardedClient:
         try:
             if url.scheme == "https":
                 progress.doing = _HANDSHAKING
+                context = _context(verifies=verify_tls, authorities=self._authorities)
                 transport, _ = await loop.create_connection(
-                    lambda: connection, sock=sock, ssl=_context(verifies=verify_tls), server_hostname=progress.host
+                    lambda: connection, sock=sock, ssl=context, server_hostname=progress.host
                 )
                 progress.certificate = _certificate_of(transport)
             else:

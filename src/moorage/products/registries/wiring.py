@@ -34,7 +34,9 @@ class Registries(Product):
         """Return the sources of images: guarded, with mirrors and the organizations' credentials."""
         settings = self.db.env.settings
         mirrors = registry_mirrors.parse(settings.registry_mirrors)
-        return Sources(settings.targets, credentials=self.find_credentials, mirrors=mirrors)
+        return Sources(
+            settings.targets, credentials=self.find_credentials, mirrors=mirrors, authorities=settings.extra_ca
+        )
 
     async def find_credentials(self, org_id: int, registry: str) -> Credentials | None:
         try:

@@ -69,16 +69,17 @@ class Sources:
     settings: PullSettings = field(default_factory=PullSettings)
     credentials: FindCredentials = no_credentials
     mirrors: Mapping[str, tuple[MirrorAddress, ...]] = field(default_factory=dict)
+    authorities: str = ""  # file with CA certificates of registries, besides the usual ones
 
     @asynccontextmanager
     async def open(self, reference: Reference, org_id: int | None) -> AsyncIterator[Source]:
         """Yield the source of an image. An organization with credentials for the registry does not use its mirrors."""
         credentials = await self.credentials(org_id, reference.registry) if org_id is not None else None
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(GuardedClient(self.targets, user_agent=USER_AGENT))
+            client = await stack.enter_async_context(self._client(self.targets))
             mirrors = []
             for address in () if credentials else self.mirrors.get(reference.registry, ()):
-                trusted = await stack.enter_async_context(GuardedClient(TRUSTED, user_agent=USER_AGENT))
+                trusted = await stack.enter_async_context(self._client(TRUSTED))
                 mirrors.append(Mirror(address, trusted))
             quick = replace(self.settings, tries=min(MIRROR_TRIES, self.settings.tries))
             yield Source(
@@ -87,3 +88,6 @@ class Sources:
                     Registry(client, self.targets, reference, self.settings, credentials=credentials),
                 )
             )
+
+    def _client(self, policy: TargetPolicy) -> GuardedClient:
+        return GuardedClient(policy, user_agent=USER_AGENT, authorities=self.authorities)

@@ -92,4 +92,5 @@ def sources_of(settings: Settings, accounts: list[Account]) -> Sources:
         found = [each for each in accounts if each.registry == registry]
         return Credentials(registry, found[0].username, found[0].secret, found[0].token_host) if found else None
 
-    return Sources(settings.targets, credentials=find, mirrors=registry_mirrors.parse(settings.registry_mirrors))
+    mirrors = registry_mirrors.parse(settings.registry_mirrors)
+    return Sources(settings.targets, credentials=find, mirrors=mirrors, authorities=settings.extra_ca)
