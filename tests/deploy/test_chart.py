@@ -86,6 +86,7 @@ def test_values_have_a_schema(subtests: pytest.Subtests) -> None:
         "not a setting": {"env": {"HOME": "/root"}},
         "unknown rights": {"builds": {"dockerfiles": "root"}},
         "two platforms": {"platform": {"replicas": 2}},
+        "an API that can call no functions": {"serve": {"replicas": 1}, "functions": {"replicas": 0}},
     }
     for case, changes in wrong.items():
         with subtests.test(case), pytest.raises(jsonschema.ValidationError):
@@ -124,6 +125,16 @@ def test_pods_of_the_platform_may_connect_to_apps_and_bundled_servers_may_not(ev
     own = {name for name, found in labels.items() if names.PART in found}
     assert own == {"harbor", "harbor-serve", "harbor-work", "harbor-gateway", "harbor-functions"}
     assert labels.keys() - own == {"harbor-postgres", "harbor-registry", "harbor-s3"}
+
+
+def test_processes_of_the_api_reach_what_only_the_pod_of_the_platform_has(everything: list[dict[str, Any]]) -> None:
+    pod = find(everything, "StatefulSet", "harbor")["spec"]["template"]["spec"]
+    given = variables(pod)
+
+    assert given["POD_ADDRESS"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    assert given["MOORAGE_MACHINE_ADDRESS"]["value"] == "$(POD_ADDRESS):8085"
+    names = list(given)
+    assert names.index("POD_ADDRESS") < names.index("MOORAGE_MACHINE_ADDRESS")  # Kubernetes expands earlier ones only.
 
 
 def test_services_select_pods(everything: list[dict[str, Any]]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.machines.fleet import Fleet, Visitor, kill_machine, make_cronjob, run_command, runs, started_fleet
 from tests.ports import free_port
 from tests.products.repositories.support import Checkout
+
+from moorage.products.repositories.fetch import Fetched, Sources
 
 pytestmark = [pytest.mark.anyio, pytest.mark.deep, pytest.mark.group("machines")]
 
@@ -120,6 +123,32 @@ async def test_a_worker_fetches_from_the_machine_that_has_the_repository(
 
     assert fetched.sha == works["shop"].git("rev-parse", "HEAD").strip()
     assert (tmp_path / "source" / "release.txt").read_text().strip() == "first"
+
+
+async def test_a_worker_waits_for_a_machine_that_returns_at_another_address(
+    fleet: Fleet, works: dict[str, Checkout], tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    (org_id,) = fleet.rows("SELECT org_id FROM repository WHERE name = 'shop'")[0]
+
+    def fetch(sources: Sources, name: str) -> Awaitable[Fetched]:
+        target = tmp_path / name
+        target.mkdir()
+        return sources.fetch(org_id, "acme/shop", branch="main", commit=None, target=target, say=lines.append)
+
+    async with fleet.worker(tmp_path / "worker") as sources:
+        addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        with fleet.machine("one", machine_address=addresses[0]):
+            wait_until(lambda: fleet.rows(f"SELECT 1 FROM machine WHERE address = '{addresses[0]}'"), MOVED_S)
+            await fetch(sources, "before")
+        waiting = asyncio.ensure_future(fetch(sources, "after"))
+        async with asyncio.timeout(MOVED_S):
+            while "The machine that has it does not answer; waiting for it" not in lines:
+                await asyncio.sleep(0.1)
+        with fleet.machine("one", machine_address=addresses[1]):
+            fetched = await waiting
+
+    assert fetched.sha == works["shop"].git("rev-parse", "HEAD").strip()
 
 
 def test_a_push_to_any_machine_arrives_where_the_repository_is(fleet: Fleet, works: dict[str, Checkout]) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -41,6 +42,8 @@ CHECKOUT_TIMEOUT_S = 300
 READ_TIMEOUT_S = 30
 SIZE_CHECK_INTERVAL_S = 0.25
 MAX_MESSAGE_CHARS = 500
+MACHINE_WAIT_S = 120.0  # for a machine that is being restarted
+MACHINE_RETRY_S = 2.0
 FETCHED = "refs/moorage/fetched"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _NO_REFERENCE = re.compile(r"couldn't find remote ref|not our ref|unadvertised object")
@@ -115,6 +118,7 @@ class Sources:
         self._slots = TransferSlots()
         self._scans = FolderScans(self._settings.clamd, heavy or HeavyWork())
         self.reach_machine: Callable[[int], Awaitable[str]] | None = None  # None where the store has one machine
+        self.machine_wait_s = MACHINE_WAIT_S
 
     async def fetch(
         self,
@@ -174,7 +178,7 @@ class Sources:
             return await self._obtain_from_host_or_hint(org_id, source, workspace, say)
         say(f"Fetching {source.name} from the built-in git server")
         if own.machine_id not in (self._db.env.machine.id, machines.UNOWNED) and self._settings.uses_postgres:
-            return await self._obtain_from_machine(own, source, workspace)
+            return await self._obtain_from_machine(own, source, workspace, say)
         objects = self._storage.path(own.id) / "objects"
         if not objects.exists():
             raise source.missing
@@ -188,19 +192,32 @@ class Sources:
             raise source.missing
         return await self._resolve(source, workspace, head.text)
 
-    async def _obtain_from_machine(self, own: Repository, source: _Source, workspace: _Workspace) -> Fetched:
-        """Fetch from the machine that has the repository, with a token that reads only this one."""
+    async def _obtain_from_machine(
+        self, own: Repository, source: _Source, workspace: _Workspace, say: Callable[[str], None]
+    ) -> Fetched:
+        """Fetch from the machine that has the repository, with a token that reads only this one.
+
+        A machine that is being restarted is waited for: deployments that began before go on with it.
+        """
         if self.reach_machine is None:
             raise FetchFailed(f"{source.name} is on another machine, which this process cannot reach")
-        url = f"http://{await self.reach_machine(own.machine_id)}/git/"
-        git = replace(workspace.git, config={"protocol.http.allow": "always"})
-        git = _with_token(git, url, machine_tokens.make(self._db.env, own))
-        try:
-            return await self._fetch(source, replace(workspace, git=git), url)
-        except _NotFound:
-            raise source.missing from None
-        except _HostFailed:
-            raise FetchFailed(f"{source.name} is on another machine, which does not answer; try again") from None
+        until, is_said = time.monotonic() + self.machine_wait_s, False
+        while True:
+            url = f"http://{await self.reach_machine(own.machine_id)}/git/"
+            git = replace(workspace.git, config={"protocol.http.allow": "always"})
+            git = _with_token(git, url, machine_tokens.make(self._db.env, own))
+            try:
+                return await self._fetch(source, replace(workspace, git=git), url)
+            except _NotFound:
+                raise source.missing from None
+            except _HostFailed:
+                if time.monotonic() > until:
+                    away = f"{source.name} is on another machine, which does not answer; try again"
+                    raise FetchFailed(away) from None
+            if not is_said:
+                say("The machine that has it does not answer; waiting for it")
+                is_said = True
+            await asyncio.sleep(MACHINE_RETRY_S)
 
     async def _obtain_from_host_or_hint(
         self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]

@@ -46,16 +46,17 @@ class Machines(Product):
     async def reach(self, machine_id: int) -> str:
         """Return `host:port` on this machine at which the API of another machine is reached."""
         give_up_at = time.monotonic() + ADDRESS_TIMEOUT_S
-        while machine_id not in self.links.peers:
-            # A process that runs no apps has no heartbeat that reads them, and a machine that has just learned of a
-            # second one has no address yet.
+        # A process that runs no apps has no heartbeat that reads the addresses, which change when a pod is replaced.
+        has_heartbeat = bool(self.db.env.machine.id)
+        while not has_heartbeat or machine_id not in self.links.peers:
             rows = await self.db.read(service.by_id)
             self.links.peers = {row.id: row.address for row in rows.values() if row.address and not row.is_gone}
             row = rows.get(machine_id)
             if row is None or row.is_gone or time.monotonic() > give_up_at:
                 break
-            if machine_id not in self.links.peers:
-                await asyncio.sleep(ADDRESS_POLL_INTERVAL_S)
+            if machine_id in self.links.peers:
+                break
+            await asyncio.sleep(ADDRESS_POLL_INTERVAL_S)  # It has just learned of another one, and has no address yet.
         return f"{LOOPBACK}:{self.links.local_port(machine_id, API)}"
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
