@@ -106,10 +106,12 @@ def _on_cluster(
     """Return the engines with apps, databases and runs as pods."""
     # Only this setting needs these modules and their libraries.
     from moorage.runtime.builds.cluster_programs import ClusterPrograms
+    from moorage.runtime.builds.release_images import ReleaseImages
 
     settings = db.env.settings
     client = _push_client(settings)
-    programs = partial(ClusterPrograms, db, artifacts, sources=sources, client=client)
+    images = ReleaseImages(settings.kubernetes_app_image, sources, client, settings.folder("pushes"))
+    programs = partial(ClusterPrograms, db, artifacts, sources=sources, client=client, images=images)
     return replace(
         engines,
         apps=_cluster_engine(settings, client, "app"),

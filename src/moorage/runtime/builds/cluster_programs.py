@@ -35,14 +35,21 @@ NO_BASE = (
 
 class ClusterPrograms(StoredReleases):
     def __init__(
-        self, db: Database, artifacts: ArtifactStore, releases: Unpacked, sources: Sources, client: PushClient
+        self,
+        db: Database,
+        artifacts: ArtifactStore,
+        releases: Unpacked,
+        sources: Sources,
+        client: PushClient,
+        images: ReleaseImages,
     ) -> None:
+        """`images` is the same for all programs of this process: it packs each runtime once at a time."""
         super().__init__(db, artifacts, releases, is_sandboxed=True)
         settings = db.env.settings
         self._sources = sources
         self._blobs = ImageBlobs(db, artifacts)
         self._transfer = Transfer(client, settings.folder("pushes"))
-        self._images = ReleaseImages(settings.kubernetes_app_image, sources, client, settings.folder("pushes"))
+        self.images = images
 
     async def prepare(self, release: Release, env: Mapping[str, str], memory_mb: int) -> Program:
         plan = decode(release.plan, Plan)
@@ -73,7 +80,7 @@ class ClusterPrograms(StoredReleases):
         folder, started = await self._launch(release, plan, env, memory_mb)
         root = PurePosixPath(WORK, plan.base)
         runtimes = {inside: Path(outside) for inside, outside in started.binds.items()}
-        pushed = await self._images.push(release.org_id, release.digest, {str(root): folder}, runtimes)
+        pushed = await self.images.push(release.org_id, release.digest, {str(root): folder}, runtimes)
         files = _files(release.org_id, pushed, str(root / plan.workdir))
         return Program(argv=started.argv, env=started.env, files=files)
 
