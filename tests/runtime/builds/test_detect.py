@@ -396,6 +396,10 @@ def test_packages_that_a_library_imports_for_the_code_are_found(tmp_path: Path) 
          "cp config/db.js.sample config/db.js && npm run build"),
         ({"config.example.json": "{}", "config.json": "{}", "index.js": "require('./config.json')"}, "npm run build"),
         ({"config.example.json": "{}", "index.js": "require('./settings')"}, "npm run build"),
+        ({"keys.example.json": "{}", "index.js": "try {\n  keys = require('./keys.json');\n} catch (e) { }"},
+         "npm run build"),
+        ({"keys.template.json": "{}", "scripts/fill.py": "if os.path.isfile('keys.json'): fill(open('keys.json'))"},
+         "npm run build"),
     ],
 )  # fmt: skip
 def test_an_example_takes_the_place_of_a_missing_file_that_the_code_reads(

@@ -149,6 +149,26 @@ def test_without_a_base_folder_several_apps_are_listed(tmp_path: Path) -> None:
     assert str(failure.value) == expected
 
 
+def test_of_a_library_with_examples_the_documentation_is_deployed(tmp_path: Path) -> None:
+    site = {"scripts": {"build": "vite build"}, "devDependencies": {"vite": "7"}}
+    root = {"workspaces": ["docs", "packages/*", "examples/*"]}
+    places = ("docs", "examples/plain", "examples/large")
+    files = {"package.json": root, **{f"{place}/package.json": site for place in places}, **PACKAGES}
+
+    plan = plan_of(tmp_path, files)
+
+    assert (plan.kind, plan.workdir) == ("static", "docs")
+
+
+def test_an_example_without_a_manifest_is_installed_where_its_parent_has_one(tmp_path: Path) -> None:
+    server = "require('koa'); app.listen(3000)"
+    files = {"package.json": {"dependencies": {"koa": "3"}}, "examples/hello/app.js": server}
+
+    plan = plan_of(tmp_path, files, base_dir="examples/hello")
+
+    assert (plan.install, plan.start, plan.base, plan.workdir) == ("npm install", "node app.js", "", "examples/hello")
+
+
 @pytest.mark.parametrize(
     "root",
     [

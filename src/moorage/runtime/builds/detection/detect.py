@@ -26,14 +26,7 @@ MAX_NAMES = 12
 # npm packages of a package.json that only runs the apps below it.
 _TOOLS = frozenset(
     {
-        "concurrently",
-        "npm-run-all",
-        "npm-run-all2",
-        "cross-env",
-        "husky",
-        "lint-staged",
-        "prettier",
-        "eslint",
+        *("concurrently", "npm-run-all", "npm-run-all2", "cross-env", "husky", "lint-staged", "prettier", "eslint"),
         "wait-on",
     }
 )
@@ -94,6 +87,9 @@ def _only_app(folder: Folder) -> Folder:
     if not apps and folder.has(*other.SETTINGS) and not folder.has(*other.DOCKERFILES):
         images = other.composed(folder) if _is_unknown(folder) else []
         apps = images if len(images) == 1 else []
+    if not apps and not any(row.sign.find(folder) for row in ROWS) and not other.refused_below(folder):
+        pages = sites.page_folders(folder)
+        apps = pages if len(pages) == 1 else []
     return Folder(folder.root, apps[0]) if apps else folder
 
 
@@ -394,7 +390,7 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
     if language == "go" and start and request.is_default_build:
         command, start = go.build_for(folder, start, command)
         plan = replace(plan, start=start)
-    if language == "nodejs" and folder.package is not None:
+    if language == "nodejs" and workspaces.install_folder(folder).package is not None:
         plan = replace(plan, install=managers.node_manager(folder).label)
     elif language == "python":
         needed = needed or starts.missing_servers(folder, start)
@@ -444,6 +440,8 @@ def _unknown(folder: Folder) -> str:
     if not names:
         return "the repository has no files: commit some and push again"
     if sentence := other.refused_below(folder):
+        return sentence
+    if sentence := sites.without_index(folder):
         return sentence
     shown = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
     return (

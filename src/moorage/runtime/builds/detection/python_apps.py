@@ -45,7 +45,7 @@ _SERVED = re.compile(
 )
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)(?:\.[\w.]*)?\s+import|import\s+(\w+))", re.MULTILINE)
 
-_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|conftest|[^/]*_test)\.py$")
+_TEST = re.compile(r"(?:^|/)(?:(?:run)?tests?|tests?[_-][^/]*|conftest|[^/]*[_-]tests?)\.py$")
 _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\(")
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
@@ -192,7 +192,8 @@ def main_script(folder: Folder) -> str:
     commands = project.get("scripts") if isinstance(project, dict) else None
     if isinstance(commands, dict) and len(commands) == 1 and "build-system" in folder.project:
         return shlex.quote(str(next(iter(commands))))
-    scripts = [name for name in folder.glob("*.py") if name not in ("setup.py", "conftest.py", "conf.py")]
+    names = (name for name in folder.glob("*.py") if name not in ("setup.py", "conf.py"))
+    scripts = [name for name in names if not _TEST.search(name)]
     return f"python {shlex.quote(scripts[0])}" if len(scripts) == 1 and not folder.has("index.html") else ""
 
 

@@ -31,6 +31,7 @@ COMPANIONS = frozenset(
         *("mobile", "native", "expo", "ios", "android", "desktop", "electron", "extension", "cli", "email", "emails"),
     }
 )
+_EXAMPLES = frozenset({"example", "examples", "demo", "e2e", "playground"})
 _LOCAL = re.compile(r"(?:file|link|portal|workspace):(\.{1,2}/.*|\.{1,2})")
 _ALIAS = re.compile(r"workspace:((?:@[\w.-]+/)?[\w.-]+)@")
 _DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn) run ([\w:.-]+)")
@@ -102,14 +103,17 @@ class Workspace:
 def find_workspace(folder: Folder) -> tuple[Workspace, str] | None:
     """Return the workspace that a folder is a package of, and its path there; or None.
 
-    The nearest parent whose patterns match counts, and never a folder outside of the repository.
+    The nearest parent whose patterns match counts, and never a folder outside of the repository. A folder without a
+    package.json, such as an example, has the packages of the nearest parent with one, where Node.js finds them.
     """
-    if not folder.base or folder.package is None:
+    if not folder.base:
         return None
     parts = PurePosixPath(folder.base).parts
     for depth in reversed(range(len(parts))):
         root, path = Folder(folder.root, "/".join(parts[:depth])), "/".join(parts[depth:])
-        if _matches(path, patterns_of(root)):
+        if folder.package is None and root.has("package.json"):
+            return None if patterns_of(root) else (Workspace(root), path)
+        if folder.package is not None and _matches(path, patterns_of(root)):
             return Workspace(root), path
     return None
 
@@ -141,7 +145,9 @@ def choose_app(root: Folder) -> Folder:
     apps = apps_of(root)
     if not apps or (len(apps) > 1 and "start" in root.scripts):
         return root
-    main = [each for each in apps if PurePosixPath(each.base).name not in COMPANIONS]
+    main = [each for each in apps if COMPANIONS.isdisjoint(PurePosixPath(each.base).parts)]
+    # Of a library with examples, the documentation is what visitors see.
+    main = main or [each for each in apps if _EXAMPLES.isdisjoint(PurePosixPath(each.base).parts)]
     if len(apps) == 1 or len(main) == 1:
         return (main or apps)[0]
     names = [each.base for each in apps]

@@ -24,10 +24,12 @@ ROWS: tuple[Row, ...] = (
     *node.ANY,
     *python.SITES,
     *sites.ROWS[2:],
+    *functions.ALONE,
     *other.GO,
     *other.REFUSED,
     *python.SCRIPTS,
     *sites.PLAIN,
+    *functions.HOSTED,
     *node.LAST,
     *other.DOCKER,
 )

@@ -1,15 +1,18 @@
-"""Rows for repositories of functions: folders `packages/<package>/<function>` that a `project.yml` names.
+"""Rows for repositories of functions.
 
-They are served as one app: each function has the path `/<package>/<function>`, and `/` lists them. The arguments and
-the result are those of web actions of OpenWhisk.
+Folders `packages/<package>/<function>` that a `project.yml` names are served as one app: each function has the path
+`/<package>/<function>`, and `/` lists them. The arguments and the result are those of web actions of OpenWhisk. Single
+functions have no server: the reason of the failure names the way to deploy them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table.node_starts import NODE_FILES, PRODUCTION
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains
 
 MAX_FUNCTIONS = 50
@@ -145,6 +148,36 @@ def _requirements(folder: Folder) -> str:
     return " ".join(f"-r {shlex.quote(file)}" for file in files)
 
 
+def _single(folder: Folder) -> str | None:
+    """Return a file whose only entry is a function `main`, which an action of OpenWhisk has."""
+    if any(folder.scripts.get(name, "").strip() for name in PRODUCTION):
+        return None
+    main = (folder.package or {}).get("main")
+    names = [*([main] if isinstance(main, str) else []), *NODE_FILES, *_PYTHON_MAINS, *folder.glob("*.js")]
+    for name in dict.fromkeys(names):
+        text = folder.find_text(name) or ""
+        if (_ACTION_PY if name.endswith(".py") else _ACTION_JS).search(text) and not _RUNS.search(text):
+            return name
+    return None
+
+
+def _hosted(folder: Folder) -> str | None:
+    """Return a file below `api` that exports a handler and starts no server, as for Vercel."""
+    if folder.has("api/package.json", "redwood.toml"):
+        return None
+    names = (name for ending in ("js", "ts", "mjs", "py") for name in folder.glob(f"api/[!.]*.{ending}"))
+    return next((name for name in names if _HANDLER.search(folder.find_text(name) or "")), None)
+
+
+_PYTHON_MAINS = ("__main__.py", "main.py", "handler.py", "index.py")
+_ACTION_JS = re.compile(r"^(?:async\s+)?function\s+main\s*\(|\bexports\.main\s*=|\bglobal\.main\s*=", re.MULTILINE)
+_ACTION_PY = re.compile(r"^(?:async\s+)?def\s+main\s*\(\s*(?:args|params|param|event|request|req|dict)\b", re.MULTILINE)
+_RUNS = re.compile(r"(?<!function )(?<!def )\bmain\(|\.listen\(|createServer\(|\bserve\(|\.run\(")
+_HANDLER = re.compile(
+    r"^\s*export\s+default\b|^\s*module\.exports\s*=|^\s*export\s+(?:async\s+)?function\s+(?:GET|POST)\b"
+    r"|^class\s+handler\s*\(",
+    re.MULTILINE,
+)
 _SETTINGS = contains(r"^packages\s*:", "project.yml", "project.yaml", words="`packages`")
 _NOTE = "the functions of project.yml are served as one app: / lists their paths"
 ROWS = (
@@ -154,4 +187,14 @@ ROWS = (
     Row("functions in Python", "container", "python",
         _SETTINGS & Sign("functions in Python", lambda folder: next(iter(_python(folder)), None)),
         start=_python_start, server=_requirements, note=_NOTE),
+)  # fmt: skip
+ALONE = (
+    Row("function", "container", "", Sign("a function `main` in a file that starts no server", _single),
+        refusal=lambda folder: f"{_single(folder)} has a function `main` and starts no server: create a function with "
+                               "it (`moorage functions deploy NAME`), or add a `start` script of a server"),
+)  # fmt: skip
+HOSTED = (
+    Row("functions for Vercel", "container", "", Sign("a handler in `api/*.js`, `api/*.ts` or `api/*.py`", _hosted),
+        refusal=lambda folder: f"{_hosted(folder)} has a handler for Vercel and starts no server: export an app of "
+                               "Express, Hono, Flask or FastAPI there, or add a `start` script of a server"),
 )  # fmt: skip

@@ -135,6 +135,14 @@ def _angular_start(folder: Folder) -> str:
     return f"npm run {name}" if name else f"node {shlex.quote(_angular_base(folder))}/server/server.mjs"
 
 
+def _polymer_output(folder: Folder) -> str:
+    """Return the output of the first build, which newer browsers need; without a list of builds there is one."""
+    match = re.search(
+        r'"builds"\s*:\s*\[\s*\{\s*"(?:name|preset)"\s*:\s*"([\w-]+)"', folder.find_text("polymer.json") or ""
+    )
+    return f"build/{match[1] if match else 'default'}"
+
+
 def _remix_start(folder: Folder) -> str:
     is_classic = folder.has("remix.config.js", "remix.config.mjs", "remix.config.cjs")
     fallback = "remix-serve build/index.js" if is_classic else f"remix-serve {_server_bundle(folder)}"
@@ -329,6 +337,8 @@ GENERATORS = (
     site("Slidev", npm("@slidev/cli"), build="slidev build"),
     site("Umi", npm("umi", "@umijs/max"), _configured("dist", r"outputPath\s*:\s*['\"`]([\w./-]+)", *UMI_FILES),
          build=lambda folder: "max build" if "@umijs/max" in folder.node_packages else "umi build"),
+    site("Sanity Studio", npm("sanity", "@sanity/core") & script(r"\bsanity\b", "build", "start", "dev",
+         words="`sanity` in a script"), build="sanity build"),
     # Its sharp, mozjpeg and pngquant fetch programs from other hosts than npm's, for Node.js 14 at most.
     Row("Gridsome", "static", "nodejs", npm("gridsome"),
         refusal="package.json has gridsome, which is no longer developed and whose image packages cannot be installed "
@@ -349,6 +359,8 @@ BUNDLERS = (
     site("Ember", npm("ember-cli") & _BUNDLED, build="ember build --environment=production"),
     site("Expo", npm("expo") & npm("react-native-web") & _BUNDLED, build="expo export --platform web"),
     site("Parcel", npm("parcel", "parcel-bundler") & _BUNDLED, build="parcel build index.html"),
+    site("Brunch", npm("brunch") & _BUNDLED, "public", build="brunch build --production"),
+    site("Polymer", npm("polymer-cli") & _BUNDLED, _polymer_output, build="polymer build"),
     site("Rsbuild", npm("@rsbuild/core") & _BUNDLED, build="rsbuild build"),
     site("Vite", npm("vite") & _BUNDLED, _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("vite")),
          build="vite build"),

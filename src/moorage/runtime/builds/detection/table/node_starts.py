@@ -34,7 +34,7 @@ _DEV_SERVER = re.compile(
     r"\b(?:react-scripts|craco|react-app-rewired|vite|ng|vue-cli-service|parcel|webpack(?:-dev-server)?|rsbuild|gatsby|"
     r"ember|preact|gulp|grunt|live-server|lite-server|browser-sync|http-server|serve|expo|astro|nuxt|nuxi|svelte-kit|"
     r"next dev|eleventy|docusaurus|vitepress|vuepress|hexo|vinxi|remix dev|react-router dev|sirv|snowpack|stencil|"
-    r"scripts/start\.js|nest start --watch|sass|tailwindcss|tsc)\b"
+    r"brunch|polymer|sanity|storybook|start-storybook|scripts/start\.js|nest start --watch|sass|tailwindcss|tsc)\b"
 )
 _RUNS_FILE = re.compile(
     r"(?:^|&&|;)\s*(?:[A-Z_]+=\S+\s+)*(?:cross-env\s+(?:\w+=\S+\s+)*)?(?:npx\s+)?"

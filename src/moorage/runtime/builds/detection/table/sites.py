@@ -9,6 +9,7 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
 INDEX = "index.html"
 JEKYLL = "Jekyll"
+MAX_SHOWN = 12
 OLDEST_HUGO = 124  # minor version that the package index has
 # Folders that repositories keep built or plain pages in.
 PAGES = (
@@ -27,6 +28,8 @@ PAGES = (
     "src",
     "app",
 )
+# Folders of pages that a server or a generator fills.
+_TEMPLATES = frozenset({"templates", "template", "views", "view", "layouts", "layout", "partials", "themes", "include"})
 HUGO_FILES = ("hugo.toml", "hugo.yaml", "hugo.yml", "hugo.json", "config/_default/hugo.*", "config/_default/config.*")
 _ZOLA = contains(r"^base_url\s*=", "config.toml", words="`base_url`")
 _OLD_CONFIG = file("config.toml", "config.yaml", "config.yml", "config.json") & ~_ZOLA & (
@@ -39,6 +42,31 @@ _OLD_CONFIG = file("config.toml", "config.yaml", "config.yml", "config.json") & 
 def pages(folder: Folder) -> str | None:
     """Return the folder with the index page: the base folder, or a usual one below it."""
     return next((each for each in ("dist", "", *PAGES) if folder.has(f"{each}/{INDEX}".lstrip("/"))), None)
+
+
+def page_folders(folder: Folder) -> list[str]:
+    """Return the sub-folders with an index page, else those one level deeper."""
+    places = folder.folders()
+    for level in (places, [inner for place in places for inner in folder.folders(place)]):
+        if found := [place for place in level if _is_page(folder, place)]:
+            return found
+    return []
+
+
+def _is_page(folder: Folder, place: str) -> bool:
+    """Return whether a folder has an index page that is no template of a server."""
+    text = folder.find_text(f"{place}/{INDEX}") or ""
+    is_part = not _TEMPLATES.isdisjoint(place.lower().split("/")) or re.search(r"\{%|<%|<\?php", text)
+    return not is_part and re.search(r"(?i)<!doctype html|<html\b", text) is not None
+
+
+def without_index(folder: Folder) -> str:
+    """Return the sentence about pages that are no site yet; "" where there are none."""
+    if places := page_folders(folder):
+        shown = ", ".join(places[:MAX_SHOWN]) + (f" and {len(places) - MAX_SHOWN} more" if places[MAX_SHOWN:] else "")
+        return f"there are several sites, in {shown}: set baseDir to the folder of one"
+    names = folder.glob("*.html")[:MAX_SHOWN]
+    return f"the base folder has {', '.join(names)} and no {INDEX}: rename the page to {INDEX}" if names else ""
 
 
 def submodule(folder: Folder) -> str:

@@ -36,19 +36,23 @@ def command(folder: Folder) -> str:
 
 
 def _is_named(folder: Folder, stem: str, ending: str) -> bool:
-    """Return whether a file of the code imports or opens a file of this name."""
+    """Return whether the code imports or opens a file of this name, and does not do without it where it is missing."""
     name = re.escape(stem)
     pattern = re.compile(
         rf"['\"](?:[^'\"\n]*/)?{name}(?:\.{ending})['\"]|(?:require\(|from )\s*['\"]\.{{1,2}}/(?:[\w/-]+/)?{name}['\"]"
         + (rf"|^[ \t]*(?:import|from)[ \t]+(?:[\w.]+\.)?{name}\b" if ending == "py" else ""),
         re.MULTILINE,
     )
-    if ending == "py":
-        return any(pattern.search(text) for text in folder.python_files.values())
+    optional = re.compile(
+        rf"(?:isfile|exists|existsSync|is_file)\([^\n]{{0,80}}['\"/]{name}\.{ending}['\"]"
+        rf"|\btry\s*\{{[^{{}}]{{0,200}}require\(\s*['\"]\.{{1,2}}/(?:[\w/-]+/)?{name}(?:\.{ending})?['\"]"
+    )
+    texts = [*folder.python_files.values(), *([] if ending == "py" else _scripts(folder))]
+    return any(pattern.search(text) for text in texts) and not any(optional.search(text) for text in texts)
+
+
+def _scripts(folder: Folder) -> list[str]:
     places = ("", *folder.folders(), *(inner for outer in folder.folders() for inner in folder.folders(outer)))
     names = [each for place in places for each in folder.glob(f"{place}/*.*s".lstrip("/"))]
     names = [each for each in names if re.search(r"\.[cm]?[jt]s$", each)][:MAX_FILES]
-    texts = (folder.find_text(each) or "" for each in names)
-    return any(pattern.search(text) for text in texts) or any(
-        pattern.search(text) for text in folder.python_files.values()
-    )
+    return [folder.find_text(each) or "" for each in names]
