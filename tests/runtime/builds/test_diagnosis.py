@@ -174,6 +174,18 @@ CASES = {
         "[500] GET /\nTypeError: fetch failed\n    at node:internal/deps/undici/undici:14976:13\n",
         ("an address that cannot be reached", "allow its host"),
     ),
+    "a download at the start of a Python app": (
+        '  File "/work/.venv/bin/gunicorn", line 10, in <module>\n    run()\n'
+        '  File "/work/ships/data.py", line 7, in <module>\n    TABLE = read_csv(URL)\n'
+        '  File "/work/.venv/lib/python3.11/site-packages/pandas/io.py", line 9, in read_csv\n    return get()\n'
+        "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>\n",
+        ("ships/data.py, line 7 downloads from a host", "commit the files"),
+    ),
+    "a request of a Python app that fails": (
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='tides.example', port=443): Max retries "
+        "exceeded with url: / (Caused by NameResolutionError(\"HTTPSConnection(host='tides.example', port=443)\"))",
+        ("the code connects to tides.example, which", "allow that host"),
+    ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
         ('main.js (1:7): "default" is not exported by "shared.js".',),
@@ -300,3 +312,4 @@ def test_a_database_mends_failures_of_missing_servers_and_of_variables_with_thei
 def test_the_variable_of_a_server_that_the_platform_lacks_is_named(output: str) -> None:
     assert "in the variable MONGO_URI, in `secrets`" in (explain(output, addresses=["REDIS_URL", "MONGO_URI"]) or "")
     assert "in a variable that the app reads" in (explain(output, addresses=["REDIS_URL"]) or "")
+    assert "in a variable that lib/db.js reads" in (explain(output, addresses=["lib/db.js"]) or "")

@@ -110,3 +110,9 @@ def test_variables_with_addresses_of_other_servers_are_found_in_the_code(tmp_pat
     )
 
     assert variables.addresses(Folder(tmp_path, ""), "nodejs") == ("MONGO_URI", "REDIS_URL")
+
+
+def test_without_a_variable_the_file_with_the_address_of_a_server_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path, {"bin/www": "connect('mongodb+srv://harbor.example/ships')", "app.js": "listen(1)"})
+
+    assert variables.addresses(Folder(tmp_path, ""), "nodejs") == ("bin/www",)

@@ -27,9 +27,9 @@ from moorage.runtime.builds import (
     install,
     outputs,
 )
-from moorage.runtime.builds.detection import detect, managers, reading, table
+from moorage.runtime.builds.detection import detect, managers, reading, table, workspaces
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.builds.node import fonts, prune, sharp, versions, warnings
+from moorage.runtime.builds.node import fonts, prune, registries, sharp, versions, warnings
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
@@ -238,6 +238,8 @@ class _Build:
         if is_restored:
             _say(self._sink, "dependencies: unchanged, taken from the cache")
             dependencies = []
+        if dependencies and self._plan.language == "nodejs":
+            await self._mend_lock(paths, uid)
         for step in dependencies:
             await self._run(paths, step, uid)
         if dependencies and self._plan.language == "nodejs":
@@ -247,6 +249,13 @@ class _Build:
         for step in commands:
             if not step.is_cached:
                 await self._run(paths, step, uid)
+
+    async def _mend_lock(self, paths: environment.BuildPaths, uid: int) -> None:
+        """Replace registries of the lock file that do not exist any more."""
+        place = workspaces.install_folder(self._folder)
+        step = await asyncio.to_thread(registries.repair, place, self._environment.layout(paths))
+        if step is not None:
+            await self._run(paths, step, uid)
 
     async def _repair(self, paths: environment.BuildPaths, uid: int) -> None:
         """Replace packages whose install scripts could not download their libraries."""

@@ -22,6 +22,7 @@ IGNORED_DATABASE = (
     "(MYSQL_HOST for MySQL)"
 )
 _VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
+_VARIABLE_NAME = re.compile("[A-Z][A-Z0-9_]*")
 # Of an error line: a value is missing.
 _NOTHING = re.compile(
     r"(?i)\b(?:None(?:Type)?|undefined|null|missing|required|empty|token|api[ _-]?key|credentials?"
@@ -59,7 +60,8 @@ def _with_address(sentence: str, addresses: Sequence[str]) -> str:
     """Name the variable of an address in a sentence about a server that the platform does not have."""
     others = re.compile("MONGO" if "Redis" in sentence else "REDIS")
     name = next((each for each in addresses if not others.search(each)), "")
-    return sentence.replace(ANY_VARIABLE, f"the variable {name}") if name else sentence
+    shown = f"the variable {name}" if _VARIABLE_NAME.fullmatch(name) else f"a variable that {name} reads"
+    return sentence.replace(ANY_VARIABLE, shown) if name else sentence
 
 
 def _explained(text: str) -> str | None:
@@ -375,6 +377,18 @@ RULES = (
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([\w-]+(?:\.[\w-]+)+)",
         "the code downloads from {0}, which cannot be reached from here: commit the files that it needs, or have the "
         "operator allow that host",
+    ),
+    rule(
+        r"HTTPS?ConnectionPool\(host='([\w.-]+)', port=\d+\): Max retries exceeded[^\n]*"
+        r"(?:NameResolutionError|Errno -)",
+        "the code connects to {0}, which cannot be reached from here: set the address of a server that can be reached, "
+        "or have the operator allow that host",
+    ),
+    rule(
+        rf"File \"{_ROOT}((?!\.venv/)[^\"\n]+)\", line (\d+)[^\n]*\n(?:[^\n]*\n){{1,60}}?"
+        r"urllib\.error\.URLError: <urlopen error \[Errno -\d\]",
+        "{0}, line {1} downloads from a host that cannot be reached from here: commit the files that it needs, or have "
+        "the operator allow that host",
     ),
     rule(
         r"^TypeError: fetch failed",

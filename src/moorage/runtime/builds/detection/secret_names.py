@@ -60,12 +60,17 @@ def _in_node(folder: Folder) -> set[str]:
 
 def scripts(folder: Folder) -> list[str]:
     """Return the texts of the scripts, those of upper folders first."""
-    texts: list[str] = []
+    return list(scripts_by_name(folder).values())
+
+
+def scripts_by_name(folder: Folder) -> dict[str, str]:
+    texts: dict[str, str] = {name: folder.find_text(name, MAX_SCRIPT_BYTES) or "" for name in folder.glob("bin/www")}
     level = [""]
     for _ in range(DEPTH + 1):
         for place in level:
             names = folder.glob(f"{place}/*".lstrip("/"))
             names = [name for name in names if name.endswith(SCRIPTS) and not name.endswith(".d.ts")]
-            texts += [folder.find_text(name, MAX_SCRIPT_BYTES) or "" for name in names[: MAX_SCRIPTS - len(texts)]]
+            names = names[: MAX_SCRIPTS - len(texts)]
+            texts |= {name: folder.find_text(name, MAX_SCRIPT_BYTES) or "" for name in names}
         level = [each for place in level for each in folder.folders(place)][:MAX_SCRIPTS]
     return texts

@@ -49,6 +49,7 @@ _ADDRESS = re.compile(
     r"(?:\bprocess\.env(?:\.|\[['\"])|\benviron(?:\.get)?\s*[\[(]\s*['\"]|\b(?:getenv|config)\(\s*['\"])"
     r"((?:[A-Z0-9]+_)*(?:MONGO|REDIS)[A-Z0-9_]*|ATLAS_URI|DB_UR[IL]|DB_CONNECT\w*|DATABASE(?:_UR[IL])?|DB)\b"
 )
+_FIXED = re.compile(r"(?:mongodb(?:\+srv)?|rediss?)://[\w.:@-]")
 _SETTINGS = re.compile(r"^class\s+\w+\(\s*\w*Settings\b", re.MULTILINE)  # of Pydantic
 _MAX_VALUE_CHARS = 500
 
@@ -120,11 +121,15 @@ def required(folder: Folder, language: str) -> dict[str, str]:
 
 
 def addresses(folder: Folder, language: str) -> tuple[str, ...]:
-    """Return the variables from which the code reads the address of a MongoDB or Redis."""
+    """Return the variables from which the code reads the address of a MongoDB or Redis.
+
+    Without any, the file that has such an address.
+    """
     if language not in ("python", "nodejs"):
         return ()
-    texts = folder.python_files.values() if language == "python" else secret_names.scripts(folder)
-    return tuple(dict.fromkeys(match[1] for text in texts for match in _ADDRESS.finditer(text)))
+    texts = folder.python_files if language == "python" else secret_names.scripts_by_name(folder)
+    found = tuple(dict.fromkeys(match[1] for text in texts.values() for match in _ADDRESS.finditer(text)))
+    return found or tuple(name for name, text in texts.items() if _FIXED.search(text))[:1]
 
 
 def _needed_by_python(texts: list[str], name: str) -> bool:
