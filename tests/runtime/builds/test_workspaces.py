@@ -160,6 +160,17 @@ def test_of_a_library_with_examples_the_documentation_is_deployed(tmp_path: Path
     assert (plan.kind, plan.workdir) == ("static", "docs")
 
 
+def test_the_package_that_the_root_starts_in_production_is_deployed(tmp_path: Path) -> None:
+    site = {"name": "ui", "scripts": {"build": "vite build"}, "devDependencies": {"vite": "7"}}
+    server = {"name": "harbor", "scripts": {"prod": "node server.js"}, "dependencies": {"express": "5"}}
+    root = {"workspaces": ["ui", "src"], "scripts": {"prod": "pnpm --filter harbor run prod"}}
+    files = {"package.json": root, "ui/package.json": site, "src/package.json": server}
+
+    plan = plan_of(tmp_path, files)
+
+    assert (plan.workdir, plan.start) == ("src", "npm run prod")
+
+
 def test_an_example_without_a_manifest_is_installed_where_its_parent_has_one(tmp_path: Path) -> None:
     server = "require('koa'); app.listen(3000)"
     files = {"package.json": {"dependencies": {"koa": "3"}}, "examples/hello/app.js": server}

@@ -39,6 +39,7 @@ _DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn) run ([\w:.-]+)")
 _DELEGATES = re.compile(
     r"\b(?:turbo|nx|lerna|workspaces?)\b|(?:^|\s)(?:-w|-ws|-r|--recursive|--filter|--cwd|--prefix|-C)\b"
 )
+_OF_PACKAGE = re.compile(r"(?:--filter|--workspace|-w|-F|\bworkspace)[ =]+['\"]?((?:@[\w.-]+/)?[\w.-]+)")
 _PACKAGE_NAME = re.compile(r"(?:@[\w.~-]+/)?[\w.~-]+")
 
 
@@ -142,6 +143,8 @@ def choose_app(root: Folder) -> Folder:
     """
     if not patterns_of(root) or _is_root_app(root):
         return root
+    if named := _started(root):
+        return named
     apps = apps_of(root)
     if not apps or (len(apps) > 1 and "start" in root.scripts):
         return root
@@ -155,6 +158,14 @@ def choose_app(root: Folder) -> Folder:
         return next(each for each in apps if each.base == chosen)
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     raise BuildFailed(f"this workspace has several apps, {shown}: set baseDir to the one that is deployed")
+
+
+def _started(root: Folder) -> Folder | None:
+    """Return the package that the scripts of a root without `start` run in production, by its name."""
+    text = "" if "start" in root.scripts else root.scripts.get("prod") or root.scripts.get("production") or ""
+    match = _OF_PACKAGE.search(text)
+    packages = Workspace(root).packages.values() if match else ()
+    return next((each for each in packages if match and (each.package or {}).get("name") == match[1]), None)
 
 
 def apps_of(root: Folder) -> list[Folder]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import front_ends
 
-PRODUCTION = ("start:prod", "start:production", "start")
+PRODUCTION = ("start:prod", "start:production", "start", "prod", "production")
 DEVELOPMENT = ("serve", "server", "dev", "develop", "start:dev", "dev:server")
 NODE_FILES = (
     *("server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js", "app.mjs", "src/index.js"),
