@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.builds.build_support import write_files
 
-from moorage.runtime.builds.detection.node_versions import find_wanted, matches, newest, parse
+from moorage.runtime.builds.detection.node_versions import find_wanted, matches, newest, older, parse
 from moorage.runtime.builds.detection.reading import Folder
 
 
@@ -100,6 +100,31 @@ def test_old_build_tools_ask_for_the_version_that_they_run_with(
     found = find_wanted(Folder(write_files(tmp_path, {"package.json": package, ".nvmrc": nvmrc}), ""))
 
     assert (found.range if found else None) == wanted
+
+
+@pytest.mark.parametrize(
+    ("current", "engines", "output", "wanted"),
+    [
+        ((24, 1, 0), "", "gyp", "16"),
+        ((16, 20, 0), "", "gyp", "14"),
+        ((14, 21, 0), "", "gyp", ""),
+        ((24, 1, 0), ">=12", "gyp", "16"),
+        ((24, 1, 0), ">=20", "gyp", ""),
+        ((24, 1, 0), "", "header", ""),
+        ((24, 1, 0), "", "", ""),
+    ],
+)
+def test_a_module_that_is_not_compiled_gets_an_older_version(
+    tmp_path: Path, current: tuple[int, int, int], engines: str, output: str, wanted: str
+) -> None:
+    outputs = {
+        "gyp": "../src/lock.cc:12:5: error: no member named 'Get'\ngyp ERR! build error \n",
+        "header": "../src/lock.cc:1:10: fatal error: png.h: No such file\ngyp ERR! build error \n",
+        "": "npm error 404",
+    }
+    folder = Folder(write_files(tmp_path, {"package.json": {"engines": {"node": engines}}}), "")
+
+    assert older(folder, current, outputs[output]) == wanted
 
 
 def test_a_package_of_a_workspace_uses_the_version_of_its_root_unless_it_names_one(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ class AppDeployer:
         except (NotFound, CannotDecrypt):
             return diagnosis.explain(output)
         missing = [name for name in release.plan.variables if name not in release.env]
-        addresses = [name for name in release.plan.addresses if name not in release.env]
+        examples = dict(release.plan.values)
+        addresses = [name for name in release.plan.addresses if name not in release.env or name in examples]
         hint = diagnosis.explain(output, release.project.name, missing, addresses)
         return diagnosis.IGNORED_DATABASE if hint and release.egress and diagnosis.lacks_database(hint) else hint
 

@@ -27,10 +27,10 @@ from moorage.runtime.builds import (
     install,
     outputs,
 )
-from moorage.runtime.builds.detection import detect, managers, reading, table, workspaces
+from moorage.runtime.builds.detection import detect, managers, node_versions, reading, table, workspaces
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import fonts, prune, registries, sharp, versions, warnings
-from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsPython, Plan, Sink
+from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsNode, NeedsPython, Plan, Sink
 from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
@@ -48,6 +48,7 @@ MakeImageBuilder = Callable[[], "ImageBuilder"]
 
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
+MAX_BUILDS = 3  # of one request, each with another version of a language
 TAIL_CHARS = 64 * 1024
 SHELL = ["/bin/sh", "-c"]
 # Value of keys that only the running app gets: settings that a build reads may require one.
@@ -87,17 +88,7 @@ class Builder:
                 def later(line: str) -> None:
                     loop.call_soon_threadsafe(_say, sink, line)
 
-                found = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
-                make = partial(_Build, self._settings, request, folder, plan, sink, self._is_sandboxed)
-                try:
-                    await make(found).run(slot, self._caches)
-                except NeedsPython as error:
-                    newer = await threads.to_end(
-                        toolchains.find_newer, self._settings, folder, found, error.specifier, later
-                    )
-                    if newer is None:
-                        raise
-                    await make(newer).run(slot, self._caches)
+                plan = await self._make(request, folder, plan, sink, slot, later)
         lines: list[str] = []
         try:
             built = await threads.to_end(_collect, request, folder, plan, before, lines.append)
@@ -108,6 +99,32 @@ class Builder:
         finally:
             for line in lines:
                 _say(sink, line)
+
+    async def _make(
+        self, request: BuildRequest, folder: reading.Folder, plan: Plan, sink: Sink, slot: int, later: Say
+    ) -> Plan:
+        """Run a build, and again with the version of a language that it needs; returns the plan with that version."""
+        found = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
+        is_last = False
+        for left in reversed(range(MAX_BUILDS)):
+            is_last = is_last or not left
+            build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found, is_last=is_last)
+            try:
+                await build.run(slot, self._caches)
+                break
+            except NeedsNode as error:
+                node = await versions.choose(
+                    self._settings, folder, later, is_sandboxed=self._is_sandboxed, older=error.older
+                )
+                is_last, plan = not node, replace(plan, node=node or plan.node)
+            except NeedsPython as error:
+                newer = await threads.to_end(
+                    toolchains.find_newer, self._settings, folder, found, error.specifier, later
+                )
+                if newer is None:
+                    raise
+                found = newer
+        return plan
 
     async def _build_image(self, request: BuildRequest, folder: reading.Folder, plan: Plan, sink: Sink) -> Built:
         """Build a Dockerfile; the result is an image in the artifact store."""
@@ -148,7 +165,10 @@ class _Build:
         sink: Sink,
         is_sandboxed: bool,
         found: toolchains.Toolchains,
+        *,
+        is_last: bool,  # no other version of a language is tried after it
     ) -> None:
+        self._is_last = is_last
         self._settings = settings
         self._request = request
         self._folder = folder
@@ -292,6 +312,8 @@ class _Build:
         output.finish()
         if done.code == 0:
             return
+        if step.is_cached and (older := self._older_node(output.tail)):
+            raise NeedsNode(f"{step.what} failed", older)
         retry = next((each for each in step.retries if each.pattern.search(output.tail)), None)
         if retry is not None:
             _say(self._sink, f"note: {retry.note}")
@@ -304,11 +326,19 @@ class _Build:
         unset = [name for name in self._plan.variables if name not in self._env] if step.argv[:2] == SHELL else []
         why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project, unset)
         failure = f"{step.what} failed: {why}"
-        needed = diagnosis.needed_python(output.tail) if self._plan.language == "python" else ""
+        is_python = self._plan.language == "python" and not self._is_last
+        needed = diagnosis.needed_python(output.tail) if is_python else ""
         if not step.is_optional:
             raise NeedsPython(failure, needed) if needed else BuildFailed(failure)
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
+
+    def _older_node(self, output: str) -> str:
+        """Return the older version of Node.js for a module that was not compiled, or ""."""
+        if self._plan.language != "nodejs" or self._is_last:
+            return ""
+        current = node_versions.parse(self._plan.node) or versions.machine_version()
+        return node_versions.older(self._folder, current, output) if current else ""
 
 
 class _Output:

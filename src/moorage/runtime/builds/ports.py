@@ -35,6 +35,14 @@ class NeedsPython(BuildFailed):
         self.specifier = specifier
 
 
+class NeedsNode(BuildFailed):
+    """A native module is not compiled with this version of Node.js, and may be with an older one, such as `16`."""
+
+    def __init__(self, message: str, older: str) -> None:
+        super().__init__(message)
+        self.older = older
+
+
 class Sink(Protocol):
     """Receiver of a build's log."""
 

@@ -21,6 +21,8 @@ _ANY = frozenset({"", "*", "x", "node", "stable", "latest", "current", "system",
 _END: Version = (10**9, 0, 0)
 _PART = r"(?:\d{1,6}|[xX*])"
 _COMPARATOR = re.compile(rf"(\^|~>?|>=|<=|>|<|=)?v?({_PART})(?:\.({_PART}))?(?:\.({_PART}))?(?:[-+][\w.+-]*)?")
+_OLDER = (16, 14)
+_COMPILER_ERROR = re.compile(r"\.(?:cc|cpp|cxx|c|hpp|hh|h):\d+:\d+: error: ")
 _MAX_CHARS = 200
 _LAST_MINOR = 99
 # Package, newest major version of it, and the newest Node.js that it runs with. OpenSSL 3, which Node.js has since
@@ -72,6 +74,20 @@ def _of_old_tool(folder: Folder) -> Wanted | None:
         if match and int(match[1]) <= newest_major:
             found.append(Wanted(f"{name} {match[1]} of package.json", version, version))
     return min(found, key=lambda each: int(each.range), default=None)
+
+
+def older(folder: Folder, current: Version, output: str) -> str:
+    """Return the older major version for a native module that was not compiled, by the compiler's errors; "" if none.
+
+    Modules use the V8 of their time, and its headers need a newer standard of C++ in each version.
+    """
+    is_compiled = _COMPILER_ERROR.search(output) is None or "gyp ERR! build error" not in output
+    newest_major = next((major for major in _OLDER if major < current[0]), None)
+    declared = _first_declared(folder)
+    if is_compiled or newest_major is None:
+        return ""
+    is_allowed = declared is None or matches((newest_major, _LAST_MINOR, 0), declared.range)
+    return str(newest_major) if is_allowed else ""
 
 
 def matches(version: Version, wanted: str) -> bool:

@@ -45,9 +45,17 @@ class CannotFetch(Exception):
     """A version of Node.js cannot be had; the message is for the user."""
 
 
-async def choose(settings: Settings, folder: Folder, say: Callable[[str], None], *, is_sandboxed: bool) -> str:
-    """Return the version for an app, "" for the machine's; a deviation from the wanted one is a line in the log."""
-    wanted = node_versions.find_wanted(folder)
+async def choose(
+    settings: Settings, folder: Folder, say: Callable[[str], None], *, is_sandboxed: bool, older: str = ""
+) -> str:
+    """Return the version for an app, "" for the machine's; a deviation from the wanted one is a line in the log.
+
+    `older` is the version for a native module that was not compiled with a newer one.
+    """
+    found = node_versions.find_wanted(folder)
+    wanted = (
+        node_versions.Wanted("a native module that this version does not compile", older, older) if older else found
+    )
     own = await asyncio.to_thread(machine_version)
     if wanted is None or own is None or node_versions.matches(own, wanted.range):
         return ""
