@@ -197,7 +197,7 @@ CASES = {
     ),
     "a version that does not exist": (
         "npm error code ETARGET\nnpm error notarget No matching version found for express@99.0.0.\n",
-        ("package.json names express@99.0.0",),
+        ("package.json, or a package that it names, needs express@99.0.0, which", "lock file"),
     ),
     "a requirement that does not exist": (
         "ERROR: No matching distribution found for no-such-harbor==1.0\n",

@@ -316,7 +316,8 @@ RULES = (
     ),
     rule(
         r"No matching version found for ([^\s\n]+?)\.?$",
-        "package.json names {0}, and the package registry has no such version: correct the version",
+        "package.json, or a package that it names, needs {0}, which the package registry does not have: correct the "
+        "version, or commit a lock file of versions that exist",
     ),
     rule(
         r"Unsupported URL Type \"workspace:\"",
