@@ -170,6 +170,10 @@ CASES = {
         "      at parseOptions (/work/node_modules/mongodb/lib/connection_string.js:197:45)\n",
         ("no valid address of MongoDB", "`secrets`"),
     ),
+    "TypeORM without its settings": (
+        "Error: No connection options were found in any of configurations file.\n    at a.js",
+        ("commit a file ormconfig.js", "DATABASE_URL"),
+    ),
     "a request that fails": (
         "[500] GET /\nTypeError: fetch failed\n    at node:internal/deps/undici/undici:14976:13\n",
         ("an address that cannot be reached", "allow its host"),

@@ -266,6 +266,11 @@ RULES = (
         _NO_ADDRESS,
     ),
     rule(
+        r"No connection options were found in any \w+ configurations? files?",
+        "TypeORM has no settings of a database: commit a file ormconfig.js that takes the address from DATABASE_URL, "
+        "which a linked database sets",
+    ),
+    rule(
         r"ECONNREFUSED [^\n]*?:(5432|3306|27017|6379)\b"
         r"|(?:localhost|127\.0\.0\.1)[^\n]*\bport (5432|3306)\b[^\n]*failed"
         r"|Can't connect to MySQL server on '(?:localhost|127\.0\.0\.1)|localhost:(27017): \[Errno 111\]"
