@@ -295,6 +295,19 @@ CASES = (
     Case("Dash", py("dash", **{"app.py": "from dash import Dash\napp = Dash()\nserver = app.server"}),
          start="gunicorn app:server", server="gunicorn"),
     # The package only creates the app; the module that is served imports its pages.
+    Case("Flask", py("flask", "flask-sqlalchemy", **{"app.py": "from flask_sqlalchemy import SQLAlchemy\n"
+         "app = Flask('x')\napp.config['SQLALCHEMY_DATABASE_URI'] = 'sqlite:///ships.db'\ndb = SQLAlchemy(app)"}),
+         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"from app import app as app; app = app; "
+         "app.app_context().push(); db = app.extensions['sqlalchemy']; getattr(db, 'db', db).create_all()\";; esac; "
+         "gunicorn app:app", server="gunicorn"),
+    Case("Flask", py("flask", "flask-sqlalchemy", **{"shop/__init__.py": "from flask_sqlalchemy import SQLAlchemy\n"
+         "def create_app():\n    app = Flask('x')\n    app.config.from_object(Config)\n    return app",
+         "shop/config.py": "class Config:\n    SQLALCHEMY_DATABASE_URI = os.environ.get('SHOP_DB')"}),
+         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"from shop import create_app as app;",
+         server="gunicorn"),
+    Case("Flask", py("flask", "flask-sqlalchemy", **{"app.py": "from flask_sqlalchemy import SQLAlchemy\n"
+         "app = Flask('x')\napp.config['SQLALCHEMY_DATABASE_URI'] = 'mysql+pymysql://localhost/ships'"}),
+         start="gunicorn app:app", server="gunicorn"),
     Case("Flask", py("flask", "gunicorn", **{"shop/__init__.py": "app = Flask(__name__)", "shop/web.py":
          "from . import app, views", "startup.py": "from shop.web import app"}),
          start=f"gunicorn startup:app {HOST_PORT}"),

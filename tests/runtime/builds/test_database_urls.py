@@ -92,3 +92,20 @@ def test_tables_of_flask_migrate_are_made_in_the_file_only(tmp_path: Path) -> No
     plan = plan_of(tmp_path, files)
 
     assert plan.start.startswith('test "${DATABASE_URL#sqlite}" != "$DATABASE_URL" && flask --app app:app db upgrade; ')
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("os.environ.get('SHOP_DB')", (("SHOP_DB", "sqlite:///db.sqlite3"),)),
+        ("os.environ.get('SHOP_DB') or 'sqlite:///shop.db'", ()),
+        ("os.environ.get('SHOP_DB', 'sqlite:///shop.db')", ()),
+    ],
+)
+def test_flask_gets_a_file_in_a_variable_of_its_own(
+    tmp_path: Path, setting: str, values: tuple[tuple[str, str], ...]
+) -> None:
+    code = f"from flask_sqlalchemy import SQLAlchemy\napp = Flask('x')\nSQLALCHEMY_DATABASE_URI = {setting}\n"
+    files = {"requirements.txt": "flask\nflask-sqlalchemy\n", "app.py": code}
+
+    assert plan_of(tmp_path, files).values == values

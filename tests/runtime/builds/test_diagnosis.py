@@ -170,6 +170,10 @@ CASES = {
         "      at parseOptions (/work/node_modules/mongodb/lib/connection_string.js:197:45)\n",
         ("no valid address of MongoDB", "`secrets`"),
     ),
+    "a theme that is a Hugo module": (
+        'ERROR failed to load modules: failed to download modules: binary with name "go" not found in PATH',
+        ("go.mod", "hugo mod vendor", "_vendor"),
+    ),
     "TypeORM without its settings": (
         "Error: No connection options were found in any of configurations file.\n    at a.js",
         ("commit a file ormconfig.js", "DATABASE_URL"),

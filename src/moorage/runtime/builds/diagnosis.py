@@ -266,6 +266,11 @@ RULES = (
         _NO_ADDRESS,
     ),
     rule(
+        r"failed to (?:load|download) modules\b",
+        "go.mod names a theme as a Hugo module, which cannot be downloaded from here: run `hugo mod vendor` and commit "
+        "the folder _vendor",
+    ),
+    rule(
         r"No connection options were found in any \w+ configurations? files?",
         "TypeORM has no settings of a database: commit a file ormconfig.js that takes the address from DATABASE_URL, "
         "which a linked database sets",

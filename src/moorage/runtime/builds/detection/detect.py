@@ -31,7 +31,7 @@ _TOOLS = frozenset(
     }
 )
 _SQLITE_NOTE = (
-    "DATABASE_URL is not set: the app has a SQLite file, which is lost at its next start; `moorage databases create` "
+    "{} is not set: the app has a SQLite file, which is lost at its next start; `moorage databases create` "
     "with --project gives it a PostgreSQL"
 )
 _ADD = {
@@ -197,9 +197,10 @@ def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
     unread = variables.unread(folder) if is_app and plan.language == "python" else {}
     needed = {**unread, **variables.required(folder, plan.language)}
     notes = []
-    if is_app and plan.language == "python" and databases.NAME not in request.env and databases.needs_url(folder):
-        needed[databases.NAME] = databases.SQLITE
-        notes.append(_SQLITE_NOTE)
+    if is_app and plan.language == "python" and databases.NAME not in request.env:
+        names = [databases.NAME] if databases.needs_url(folder) else databases.other_names(folder)
+        needed |= dict.fromkeys(names, databases.SQLITE)
+        notes += [_SQLITE_NOTE.format(name) for name in names]
     values = tuple((name, value) for name, value in needed.items() if value)
     keys = (name for name, value in needed.items() if not value) if is_app else ()
     if shown := [name for name, value in values if value != databases.SQLITE]:

@@ -57,6 +57,13 @@ _LOCAL_DATABASE = re.compile(
 )
 
 
+_FLASK_SQLALCHEMY = re.compile(r"^from flask_sqlalchemy import\b|^import flask_sqlalchemy\b", re.MULTILINE)
+_OTHER_URL = re.compile(
+    r"SQLALCHEMY_DATABASE_URI['\"\]]*\s*=\s*(?:os\.)?(?:environ(?:\.get)?\s*[\[(]|getenv\()\s*['\"]"
+    r"([A-Z][A-Z0-9_]*)['\"]\s*[\])](?!\s*or\b)"
+)
+
+
 class AppObject(NamedTuple):
     target: str  # `module:variable`
     folder: str  # that has to be on the search path of modules; "" for the base folder
@@ -125,9 +132,32 @@ def flask(folder: Folder) -> str:
         return command
     if makes_tables:
         return f"flask --app {shlex.quote(words[1])} init-db; {command}"
-    if "flask-migrate" in folder.python_packages and folder.has("migrations/env.py") and not folder.has("Procfile"):
-        return f"{_IF_SQLITE} && flask --app {shlex.quote(words[1])} db upgrade; {command}"
-    return command
+    if "flask-migrate" in folder.python_packages and folder.has("migrations/env.py"):
+        upgrade = f"{_IF_SQLITE} && flask --app {shlex.quote(words[1])} db upgrade; "
+        return command if folder.has("Procfile") else f"{upgrade}{command}"
+    return f"{_creating_tables(folder, words[1])}{command}"
+
+
+def _creating_tables(folder: Folder, target: str) -> str:
+    """Return the command that makes the tables of Flask-SQLAlchemy in a SQLite file, or "".
+
+    Tutorials make them by hand, or below `if __name__ == "__main__"`, which a server does not run.
+    """
+    texts = folder.python_files.values()
+    uses = any(_FLASK_SQLALCHEMY.search(text) for text in texts)
+    if not uses or not any("sqlite:///" in text or databases_url(text) for text in texts):
+        return ""
+    module, _, name = target.partition(":")
+    is_factory = name.endswith("()")
+    made = f"from {module} import {name.removesuffix('()')} as app; app = {'app()' if is_factory else 'app'}"
+    code = f"{made}; app.app_context().push(); db = app.extensions['sqlalchemy']; getattr(db, 'db', db).create_all()"
+    return f'case "${{DATABASE_URL:-sqlite}}" in sqlite*) python -c "{code}";; esac; '
+
+
+def databases_url(text: str) -> str:
+    """Return the variable, other than DATABASE_URL, from which settings take the address of a database; or ""."""
+    match = _OTHER_URL.search(text)
+    return match[1] if match and match[1] != "DATABASE_URL" else ""
 
 
 def _flask_server(folder: Folder) -> str:

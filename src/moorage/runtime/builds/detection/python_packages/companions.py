@@ -33,6 +33,7 @@ TABLE = (
     Companion("streamlit", (1, 12), ("protobuf<4", "altair<5")),
     Companion("streamlit", (1, 23), ("altair<5",)),
     Companion("gradio", (5,), ("huggingface-hub<1", "pydantic<2.11")),
+    Companion("python-fasthtml", (0, 12, 30), ("starlette<1",)),
     Companion("passlib", (2,), ("bcrypt<4.1",)),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from moorage.runtime.builds.detection.python_apps import django_folder, django_settings_texts
+from moorage.runtime.builds.detection.python_apps import databases_url, django_folder, django_settings_texts
 from moorage.runtime.builds.detection.reading import Folder
 
 NAME = "DATABASE_URL"
@@ -33,6 +33,14 @@ _OTHER = re.compile(
     r"|create_async_engine|postgresql\+|mysql\+|asyncpg|sslmode|isolation_level|pool_size|max_overflow"
 )
 _ASYNC = {"asyncpg", "databases"}  # They read SQLite only with another package.
+
+
+def other_names(folder: Folder) -> list[str]:
+    """Return the variables, other than DATABASE_URL, that an app of Flask-SQLAlchemy has the address in."""
+    texts = folder.python_files.values()
+    if any(_OTHER.search(text) for text in texts):
+        return []
+    return [name for name in dict.fromkeys(map(databases_url, texts)) if name]
 
 
 def needs_url(folder: Folder) -> bool:
