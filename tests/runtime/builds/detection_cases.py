@@ -146,6 +146,9 @@ CASES = (
          RUN, "build/client"),
     Case("React Router", js("@react-router/dev", "@react-router/serve", "vite",
          scripts={"build": "x", "start": "react-router-serve ./build/server/index.js"}), RUN, start="npm start"),
+    Case("React Router", {**js("@react-router/dev", "@react-router/serve", scripts={"build": "x", "start":
+         "react-router-serve ./build/server/index.js"}), "react-router.config.ts": "{ presets: [vercelPreset()] }"},
+         RUN, start="react-router-serve build/server/nodejs*/index.js"),
     Case("SolidStart", js("@solidjs/start", "vinxi", scripts={"build": "vinxi build", "start": "vinxi start"}), RUN,
          start=NITRO),
     Case("TanStack Start", js("@tanstack/react-start", "vite"),
@@ -174,6 +177,8 @@ CASES = (
     Case("VuePress", {**js("vuepress", scripts={}), "docs/.vuepress/config.js": "x"}, "vuepress build docs/",
          "docs/.vuepress/dist"),
     Case("Hexo", {**js("hexo", scripts={"build": "hexo generate"}), "_config.yml": "theme: x"}, RUN, "public"),
+    Case("VuePress", {**js("vuepress", scripts={"build": "vuepress build src"}), "src/README.md": "x"}, RUN,
+         "src/.vuepress/dist"),
     Case("Sanity Studio", js("sanity", scripts={"build": "sanity build", "start": "sanity start"}), RUN, "dist"),
     Case("Slidev", js("@slidev/cli", scripts={"dev": "slidev"}), "slidev build", "dist"),
     Case("Umi", js("umi", scripts={"start": "umi dev"}), "umi build", "dist"),

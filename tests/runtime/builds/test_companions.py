@@ -51,6 +51,11 @@ def test_a_lock_may_get_newer_versions_of_compiled_packages_alone() -> None:
         ("fastapi", 'return templates.TemplateResponse(request, "a.html")', []),
         ("fastapi\nstarlette==0.40", 'templates.TemplateResponse("a.html", {})', []),
         ("flask", "@app.before_first_request\ndef start(): ...", ["flask<2.3", "werkzeug<3"]),
+        (
+            "flask",
+            "from itsdangerous import TimedJSONWebSignatureSerializer as Serializer",
+            ["flask<2.3", "itsdangerous<2.1", "werkzeug<3"],
+        ),
         ("flask==2.2.5", "@app.before_first_request\ndef start(): ...", ["werkzeug<3"]),
         ("flask\nflask-login", "from flask import Flask, Markup", ["flask<3", "werkzeug<3"]),
         ("fastapi", "from pydantic import BaseModel, BaseSettings", ["pydantic<2"]),

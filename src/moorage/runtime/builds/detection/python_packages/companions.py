@@ -51,6 +51,7 @@ OLD_CODE = (
     OldCode(r"^from flask import [^\n]*\b(?:Markup|escape)\b", ("flask<3", "werkzeug<3")),
     OldCode(r"^from werkzeug\.urls import [^\n]*\burl_\w+", ("werkzeug<3", "flask<3")),
     OldCode(r"^from pydantic import [^\n]*\bBaseSettings\b", ("pydantic<2",)),
+    OldCode(r"\b(?:Timed)?JSONWebSignatureSerializer\b", ("itsdangerous<2.1", "flask<2.3", "werkzeug<3")),
     OldCode(r"\bengine\.execute\(", ("sqlalchemy<2",)),
     OldCode(r"\bnp\.(?:float|int|object)\b(?!_)", ("numpy<1.24",)),
     OldCode(

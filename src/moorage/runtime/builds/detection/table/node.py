@@ -94,6 +94,10 @@ def _docs_output(tool: str) -> Callable[[Folder], str]:
     """Return the output folder of a documentation tool, which has its settings beside the pages."""
 
     def output(folder: Folder) -> str:
+        texts = "\n".join(folder.scripts.get(name, "") for name in ("docs:build", "build"))
+        named = re.search(rf"\b{tool} build ([\w./-]+)", texts)
+        if named and not named[1].startswith("-") and folder.has_folder(named[1]):
+            return f"{named[1].removeprefix('./').strip('/')}/.{tool}/dist".removeprefix("./")
         places = ("", *folder.folders(), "docs")
         place = next((each for each in places if folder.has_folder(f"{each}/.{tool}".lstrip("/"))), "docs")
         return f"{place}/.{tool}/dist".lstrip("/")
@@ -151,6 +155,8 @@ def _remix_start(folder: Folder) -> str:
 
 def _react_router_start(folder: Folder) -> str:
     fallback = f"react-router-serve {_server_bundle(folder)}"
+    if "*" in fallback and "build/server/index.js" in folder.scripts.get("start", ""):
+        return fallback  # The script names the file of a build without the preset.
     if "@react-router/serve" in folder.node_packages:
         return script_or(fallback)(folder)
     return find_start(folder) or fallback
