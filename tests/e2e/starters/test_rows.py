@@ -16,6 +16,8 @@ from moorage.runtime.builds.detection.table import ROWS
 NOT_DEPLOYED: dict[str, str] = {
     "Dockerfile": "its base image comes from a registry of the tests: tests/e2e/test_dockerfiles_live.py deploys it",
     "KeystoneJS": "Prisma downloads its engines from a host that the machine of the tests does not reach",
+    "Polymer": "its packages take minutes to install, and no starter of it was seen live yet",
+    "Sanity Studio": "its packages take minutes to install, and no starter of it was seen live yet",
     "Strapi": "its starter was built in ten minutes, and not yet seen live with a Node.js that runs its better-sqlite3",
 }
 # A plan for Go needs its toolchain on this machine.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.starters.shapes import Starter, package
+from tests.e2e.starters.shapes import Starter, package, page
 
 VUE_2 = "^2.7.10"
 
@@ -77,5 +77,20 @@ STARTERS = (
         {"/": "Preact in the harbor"},
         kind="static",
         lock="package-lock.json",
+    ),
+    Starter(
+        "brunch",
+        "Brunch",
+        {
+            "package.json": package(
+                scripts={"start": "brunch watch --server", "build": "brunch build --production"},
+                devDependencies={"brunch": "^4.0.2"},
+            ),
+            "brunch-config.js": "exports.files = { javascripts: { joinTo: 'app.js' } };\n",
+            "app/initialize.js": "document.addEventListener('DOMContentLoaded', () => console.log('harbor'));\n",
+            "app/assets/index.html": page("Brunch", body='<h1>Brunch</h1><script src="/app.js"></script>'),
+        },
+        {"/": "<title>Brunch</title>", "/app.js": "harbor"},
+        kind="static",
     ),
 )
