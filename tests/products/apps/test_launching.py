@@ -28,9 +28,9 @@ def test_without_the_variable_the_platform_chooses() -> None:
     assert own_port({}) == 0
 
 
-async def released(db: Database, team: Team, name: str, values: tuple[tuple[str, str], ...] = ()) -> Release:
+async def released(db: Database, team: Team, name: str, **given: tuple[tuple[str, str], ...]) -> Release:
     """Return a release of a project whose framework asks for two random values."""
-    plan = Plan("container", "nodejs", start="node .", keys=("APP_KEY", "SALT"), values=values)
+    plan = Plan("container", "nodejs", start="node .", keys=("APP_KEY", "SALT"), **given)  # type: ignore[arg-type]
     text = msgspec.json.encode(plan).decode()
 
     def unit(tx: Tx) -> Release:
@@ -75,3 +75,19 @@ async def test_a_value_of_the_user_takes_the_place_of_one_of_the_example(app: Ap
 
     assert (release.env["TIDE"], release.env["QUAY"]) == ("high", "west")
     assert "west" not in release.hidden
+
+
+@pytest.mark.anyio
+async def test_variables_of_its_own_address_have_that_of_the_project_unless_the_user_sets_them(
+    app: App, db: Database
+) -> None:
+    team = await make_team(app, db)
+    await team.create("app", "container", env=[{"name": "SITE_URL", "value": "https://harbor.example"}])
+    addresses = (("NEXTAUTH_URL", "{url}"), ("SERVER_NAME", "{host}"), ("SITE_URL", "{url}"))
+
+    env = (await released(db, team, "app", own_addresses=addresses)).env
+
+    host = projects.host_of(db.env.settings, "app")
+    assert env["NEXTAUTH_URL"] == projects.url_of(db.env.settings, host)
+    assert env["SERVER_NAME"] == env["NEXTAUTH_URL"].partition("://")[2]
+    assert env["SITE_URL"] == "https://harbor.example"

@@ -179,7 +179,10 @@ async def test_only_a_fork_s_build_has_no_credentials_of_registries(team: Team, 
         deployment = deployments.find(tx, team.org_id, site.latest_deployment_id or 0)
         assert deployment is not None
         found = [tx.find(tables.FIND_PREVIEW, org_id=team.org_id, project_id=site.id, number=n) for n in (7, 9)]
-        return [request_of(site, preview, deployment, {}).image.has_credentials for preview in (None, *found)]
+        return [
+            request_of(tx.env.settings, site, preview, deployment, {}).image.has_credentials
+            for preview in (None, *found)
+        ]
 
     assert await db.read(requests) == [True, False, True]
 

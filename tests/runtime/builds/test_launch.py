@@ -84,6 +84,17 @@ def test_a_server_of_angular_is_told_the_hosts_and_headers_of_the_gateway(settin
     assert made.env["NG_TRUST_PROXY_HEADERS"] == "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
 
 
+@pytest.mark.parametrize(("package", "trusts"), [("next-auth", True), ("@auth/sveltekit", True), ("express", False)])
+def test_libraries_for_logins_trust_the_host_that_the_gateway_passes(
+    settings: Settings, tmp_path: Path, package: str, trusts: bool
+) -> None:
+    write_files(tmp_path, {"package.json": {"dependencies": {package: "^5.0.0"}}})
+
+    made = launched(settings, tmp_path)
+
+    assert made.env.get("AUTH_TRUST_HOST") == ("true" if trusts else None)
+
+
 def test_what_the_user_sets_wins(settings: Settings, tmp_path: Path) -> None:
     made = launched(settings, tmp_path, NODE_ENV="development", NODE_OPTIONS="--no-deprecation", PATH="/data/bin")
 

@@ -100,6 +100,21 @@ async def test_a_project_that_is_no_package_after_all_is_deployed_with_its_depen
 
 
 @pytest.mark.deep
+async def test_uwsgi_and_psycopg2_that_cannot_be_compiled_are_replaced_together(tmp_path: Path) -> None:
+    files = {
+        "main.py": "",
+        "requirements.txt": "uwsgi @ file:///work/uwsgi\npsycopg2 @ file:///work/psycopg2\n",
+        "uwsgi/setup.py": "raise SystemExit('cannot find -lpython3')\n",
+        "psycopg2/setup.py": "raise SystemExit('Error: pg_config executable not found.')\n",
+    }
+
+    app = await release(tmp_path, files)
+
+    assert await said(app, "import psycopg2, pyuwsgi; print(psycopg2.paramstyle)") == ("pyformat\n", "")
+    assert (app.folder / ".venv/bin/uwsgi").is_file()
+
+
+@pytest.mark.deep
 async def test_psycopg2_that_cannot_be_compiled_is_installed_with_its_library(tmp_path: Path) -> None:
     files = {
         "main.py": "",

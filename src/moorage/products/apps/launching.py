@@ -31,6 +31,7 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Preview, Project
+from moorage.runtime.builds.detection.values import own_address
 from moorage.runtime.builds.ports import Plan
 from moorage.runtime.engines import port_choice, ports
 from moorage.runtime.engines.ports import AppSpec, CannotStart, Egress, Engine, Owner, Program, Programs
@@ -89,11 +90,13 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
     found = [] if is_fork else databases.linked(tx, org_id, project.id)
     parts = databases.variables(found, plan, env)
+    settings = tx.env.settings
+    url = projects.url_of(settings, projects.host_of(settings, (preview or project).name))
     keys = [name for name in plan.keys if name not in env and name not in parts]
     made = {name: _made_value(tx.env.app_key, release.volume, name) for name in keys}
     return replace(
         release,
-        env={**dict(plan.values), **made, **env, **parts},
+        env={**dict(plan.values), **own_address.fill(plan.own_addresses, url), **made, **env, **parts},
         hidden=[*release.hidden, *made.values(), *databases.secrets_of(found, parts)],
     )
 

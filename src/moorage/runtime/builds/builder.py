@@ -28,6 +28,7 @@ from moorage.runtime.builds import (
     outputs,
 )
 from moorage.runtime.builds.detection import detect, managers, node_versions, reading, table, workspaces
+from moorage.runtime.builds.detection.values import own_address
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import fonts, prune, registries, sharp, versions, warnings
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsNode, NeedsPython, Plan, Sink
@@ -188,7 +189,9 @@ class _Build:
             has_pnpm=manager is not None and manager.name == "pnpm",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
-        self._env = {**tools.choice(manager), **dict(plan.values), **dict.fromkeys(plan.keys, BUILD_KEY), **request.env}
+        own = own_address.fill(plan.own_addresses, request.url)
+        values = {**dict(plan.values), **own, **dict.fromkeys(plan.keys, BUILD_KEY)}
+        self._env = {**tools.choice(manager), **values, **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
     async def run(self, slot: int, cache_root: Path) -> None:

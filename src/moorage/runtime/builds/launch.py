@@ -68,7 +68,7 @@ def launch(
     authorities = toolchain.authorities(settings.extra_ca)
     trusted = toolchain.AUTHORITIES if is_sandboxed else authorities
     script = scripts.resolve(plan.start, folder, app_path, plan.build)
-    defaults = _defaults(folder, app_path, installed, memory_mb) | _angular(folder, settings.domain)
+    defaults = _defaults(folder, app_path, installed, memory_mb) | _trusted_hosts(folder, settings.domain)
     defaults |= toolchain.trusting(trusted) if authorities and trusted else {}
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
     binds = installed.binds(programs) | _python_bind(installed, home)
@@ -108,17 +108,20 @@ def _defaults(folder: reading.Folder, app_path: str, installed: tools.Tools, mem
     }
 
 
-def _angular(folder: reading.Folder, domain: str) -> dict[str, str]:
-    """Return the hosts and headers that a server of Angular would refuse; the gateway passes only the app's own.
+def _trusted_hosts(folder: reading.Folder, domain: str) -> dict[str, str]:
+    """Return the variables with which libraries accept the host of a request; the gateway passes only the app's own.
 
-    Versions before 22 do not know `*`; there, `allowedHosts` of angular.json names the app's own domains.
+    Versions of Angular before 22 do not know `*`; there, `allowedHosts` of angular.json names the app's own domains.
     """
     try:
-        is_angular = "@angular/ssr" in folder.node_packages
+        packages = folder.node_packages
     except BuildFailed:  # The build may have left an invalid package.json.
         return {}
-    headers = "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
-    return {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers} if is_angular else {}
+    found = {"AUTH_TRUST_HOST": "true"} if any(name == "next-auth" or "@auth/" in name for name in packages) else {}
+    if "@angular/ssr" in packages:
+        headers = "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
+        found |= {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers}
+    return found
 
 
 def _django(folder: reading.Folder, own: Mapping[str, str], place: str) -> dict[str, str]:

@@ -89,6 +89,7 @@ class BuildRequest:
     health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
     image: ImageSettings = field(default_factory=ImageSettings)
     project: str = ""  # name, for commands in the reason of a failure
+    url: str = ""  # address at which visitors reach the result; "" where nothing is served
 
 
 def request_of_folder(
@@ -130,6 +131,7 @@ class Plan:
     node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
     keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
     values: tuple[tuple[str, str], ...] = ()  # variables with the values of an example, unless the user sets them
+    own_addresses: tuple[tuple[str, str], ...] = ()  # variables with templates that the project's address fills
     variables: tuple[str, ...] = ()  # that an example of the repository names: for the reason of a failed start
     addresses: tuple[str, ...] = ()  # that the code reads the address of a MongoDB or Redis from: for the same reason
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository

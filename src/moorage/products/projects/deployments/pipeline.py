@@ -48,6 +48,7 @@ from moorage.runtime.builds.ports import (
 )
 from moorage.runtime.engines.ports import Programs
 from moorage.runtime.images.references import PullFailed
+from moorage.settings import Settings
 
 STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
 NOT_RUN_HERE = "The app was built, but this process cannot run apps: start the platform with `moorage up`"
@@ -135,7 +136,9 @@ class Pipeline:
         if project.source == "image":
             return await self._store_image(write, deployment, project, log)
         source = _Source(self.sources, write, deployment, log)
-        built = await self.builder.build(request_of(project, preview, deployment, env), source, log)
+        built = await self.builder.build(
+            request_of(self.db.env.settings, project, preview, deployment, env), source, log
+        )
         await log.finish()
         return await self._note_built(write, deployment, built.plan, built.digest, built.files)
 
@@ -265,7 +268,9 @@ def cache_of(project: Project, preview: Preview | None) -> str:
     return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
 
 
-def request_of(project: Project, preview: Preview | None, deployment: Deployment, env: dict[str, str]) -> BuildRequest:
+def request_of(
+    settings: Settings, project: Project, preview: Preview | None, deployment: Deployment, env: dict[str, str]
+) -> BuildRequest:
     """Return the request of a build. Code of a fork pulls no private images."""
     return BuildRequest(
         cache=cache_of(project, preview),
@@ -292,6 +297,7 @@ def request_of(project: Project, preview: Preview | None, deployment: Deployment
             has_credentials=preview is None or not preview.is_fork,
         ),
         project=project.name,
+        url=service.url_of(settings, service.host_of(settings, (preview or project).name)),
     )
 
 

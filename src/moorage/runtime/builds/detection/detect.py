@@ -17,7 +17,15 @@ from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, functions, node, other, python, sites
 from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
-from moorage.runtime.builds.detection.values import databases, examples, migrations, parts, servers, variables
+from moorage.runtime.builds.detection.values import (
+    databases,
+    examples,
+    migrations,
+    own_address,
+    parts,
+    servers,
+    variables,
+)
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -201,14 +209,20 @@ def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
         names = [databases.NAME] if databases.needs_url(folder) else databases.other_names(folder)
         needed |= dict.fromkeys(names, databases.SQLITE)
         notes += [_SQLITE_NOTE.format(name) for name in names]
+    own = own_address.templates(folder, plan.language, needed)
+    needed = {name: value for name, value in needed.items() if name not in own}
     values = tuple((name, value) for name, value in needed.items() if value)
     keys = (name for name, value in needed.items() if not value) if is_app else ()
     if shown := [name for name, value in values if value != databases.SQLITE]:
         has, them = ("have the values", "them") if len(shown) > 1 else ("has the value", "it")
         notes.append(f"{', '.join(shown)} {has} of the repository's example, unless a variable or a secret sets {them}")
+    if own:
+        has, them = ("have", "them") if len(own) > 1 else ("has", "it")
+        notes.append(f"{', '.join(own)} {has} the address of the project, unless a variable or a secret sets {them}")
     return replace(
         plan,
         values=values,
+        own_addresses=tuple(own.items()),
         keys=tuple(dict.fromkeys((*plan.keys, *keys))),
         notes=(*plan.notes, *notes),
         variables=tuple(variables.named(folder)) if is_app else (),

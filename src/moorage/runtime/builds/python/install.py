@@ -7,6 +7,7 @@ installs the versions and hashes of their locks.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from moorage.runtime.builds.detection import python_managers
@@ -37,9 +38,12 @@ _NEEDS_OLD_TOOLS = re.compile(
     r"'build_ext' object has no attribute 'cython_sources'|use_2to3 is invalid"
     r"|cannot import name '\w+' from 'setuptools'"
 )
-# An override with a condition that is never met leaves a package out.
-_BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
-_NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
+# Packages that cannot be compiled without libraries of the machine, and compiled packages with the same modules.
+_COMPILED = {"psycopg2": "psycopg2-binary>=2.9.5", "uwsgi": "pyuwsgi"}
+_FAILED = {
+    "psycopg2": re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b"),
+    "uwsgi": re.compile(r"Failed to build `uwsgi\b", re.IGNORECASE),
+}
 # Installs the packages of modules that the code imports and that are not installed, one at a time: a module may be
 # optional, so that the failure of its package fails neither the build nor the other packages.
 _INSTALL_UNLISTED = """
@@ -73,7 +77,9 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     Paths in them are below the base folder, which commands see at `base`.
     """
     manager = python_managers.find_manager(folder)
-    (target / OVERRIDES).write_text(_BINARY_PSYCOPG2)
+    for package, compiled in _COMPILED.items():
+        # A condition that is never met leaves a package out.
+        (target / f"{package}-{OVERRIDES}").write_text(f"{package} ; python_version < '0'\n{compiled}\n")
     (target / WHEELS).write_text("".join(f"--only-binary={name}\n" for name in companions.COMPILED))
     (target / RAISED).write_text("".join(f"{each}\n" for each in companions.raised(folder)))
     (target / BUILD_TOOLS).write_text(_OLD_BUILD_TOOLS)
@@ -147,7 +153,7 @@ def _with_retries(
     """Return an installation with the versions that fit to the pinned ones, and its retries."""
     bounds, raised = companions.bounds(folder), companions.raised(folder)
     if companions.has_old_psycopg2(folder):
-        install = [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"]
+        install = _replacing("psycopg2", install, layout)
     if companions.fixed(folder):
         install = [*install, f"--override={layout.bin}/{FIXED}"]
     bounded = [*install, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
@@ -157,7 +163,7 @@ def _with_retries(
     retries = [
         *_newer_than_lock(bounded, label, layout),
         *([_with_wheels(second, raised)] if raised else []),
-        _binary_psycopg2(second, layout, label),
+        *_compiled(second, layout, label),
         _with_old_tools(second, layout, label),
         *([_without_bounds(install, label)] if bounds or raised else []),
     ]
@@ -180,7 +186,7 @@ def _newer_than_lock(install: list[str], label: str, layout: Layout) -> list[Ret
     note = "a locked version cannot be compiled for this version of Python: newer ones of compiled packages are allowed"
     # The manifest may be as strict as the lock.
     newer_command = [*newer, f"--override={layout.bin}/{NEWER}{OVERRIDES}"]
-    more = (_binary_psycopg2(newer_command, layout, label), _with_old_tools(newer_command, layout, label))
+    more = (*_compiled(newer_command, layout, label), _with_old_tools(newer_command, layout, label))
     return [Retry(_CANNOT_COMPILE, note, label, newer_command, more=more)] if newer != install else []
 
 
@@ -188,16 +194,26 @@ def _parts(argv: list[str]) -> list[tuple[str, str, str]]:
     return [each.partition("=") if each.startswith("--") else (each, "", "") for each in argv]
 
 
-def _binary_psycopg2(install: list[str], layout: Layout, label: str) -> Retry:
-    """Return the installation without compiling psycopg2: it needs libpq-dev, and old versions an old Python."""
-    binary = [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"]
-    return Retry(
-        _NO_PSYCOPG2,
-        "psycopg2 cannot be compiled here: a current psycopg2-binary, which is the same module, is installed",
-        "pip install psycopg2-binary with the other dependencies",
-        binary,
-        more=(_with_old_tools(binary, layout, label),),
-    )
+def _compiled(install: list[str], layout: Layout, label: str, names: Sequence[str] = tuple(_COMPILED)) -> list[Retry]:
+    """Return the installations with compiled packages in the place of those that could not be compiled."""
+    found = []
+    for name in names:
+        compiled, command = _COMPILED[name], _replacing(name, install, layout)
+        others = [each for each in names if each != name]
+        retry = Retry(
+            _FAILED[name],
+            f"{name} cannot be compiled here: {compiled.partition('>')[0]}, which takes its place, is installed",
+            f"pip install {compiled.partition('>')[0]} with the other dependencies",
+            command,
+            more=(*_compiled(command, layout, label, others), _with_old_tools(command, layout, label)),
+        )
+        found.append(retry)
+    return found
+
+
+def _replacing(package: str, install: list[str], layout: Layout) -> list[str]:
+    compiled = _COMPILED[package].partition(">")[0]
+    return [*install, f"--override={layout.bin}/{package}-{OVERRIDES}", compiled]
 
 
 def _with_old_tools(install: list[str], layout: Layout, label: str) -> Retry:

@@ -18,6 +18,7 @@ EXAMPLES = (
     *(".env.dev.example", ".env.dev.sample", ".env.dev-sample", ".env.prod-sample", ".env-sample", ".env_example"),
     *("env.example", "env.sample", "example.env", "sample.env", ".env.docker.example", ".example.env", ".example-env"),
 )
+_OTHER_EXAMPLES = ("env-example-*", ".env.example.*", ".env.*.example", ".env.*.sample")
 COMPOSE = tuple(
     f"{name}{part}.{ending}"
     for part in ("", "-dev", ".dev", "-prod", ".prod")
@@ -39,8 +40,11 @@ _OWN_SECRET = re.compile(
     r"(?:_\w+)?_(?:SECRET|KEY)|^SECRET(?:_KEY)?)$"
 )
 _OTHER_SECRET = re.compile(r"SECRET|TOKEN|PRIVATE|CREDENTIAL|DSN$|(?:^|_)KEYS?$")
+_TIME = re.compile(
+    r"(?:EXPIR\w*|TTL|LIFETIME|MAX_AGE|MINUTES|HOURS|DAYS|SECONDS|MS)(?:_IN)?$"
+)  # such as TOKEN_EXPIRES_IN
 _PLACEHOLDER = re.compile(
-    r"(?i)^[*x.<\[{]|\byour\b|your[-_]|\bxxx|change[-_ ]?me|\.\.\.$|<[\w -]+>|example\.(?:com|org)"
+    r"(?i)^[*x.<\[{]|\byour\b|your[-_]|\bxxx|change[-_ ]?me|\.\.\.$|<[\w -]+>|(?<!@)example\.(?:com|org)"
 )
 _VALIDATORS = re.compile(
     r"['\"](?:zod|joi|@hapi/joi|envalid|yup|valibot|env-schema|@fastify/env|env-var|znv|@t3-oss/env-\w+)['\"]"
@@ -51,6 +55,8 @@ _ADDRESS = re.compile(
 )
 _FIXED = re.compile(r"(?:mongodb(?:\+srv)?|rediss?)://[\w.:@-]")
 _SETTINGS = re.compile(r"^class\s+\w+\(\s*\w*Settings\b", re.MULTILINE)  # of Pydantic
+# A field of a class that class-validator checks, with its decorators.
+_CLASS_FIELD = r"((?:^[ \t]*@[^;{{}}]*?\n)+)[ \t]*(?:readonly[ \t]+|public[ \t]+)?{}!?[ \t]*:[^;=\n]*;"
 _MAX_VALUE_CHARS = 500
 
 
@@ -70,8 +76,15 @@ def _example(folder: Folder) -> dict[str, str]:
     """Return the variables of the example file; without such a file, the variables of a Compose file."""
     places = [folder, *([Folder(folder.root, "")] if folder.base else [])]
     texts = (text for place in places for name in EXAMPLES if (text := place.find_text(name)) is not None)
-    text = next(texts, None)
+    text = next(texts, None) or _other_example(folder)
     return composed(folder) if text is None else _read(text)
+
+
+def _other_example(folder: Folder) -> str | None:
+    """Return an example of several, such as `env-example-relational`: the first that names no MongoDB."""
+    names = [name for pattern in _OTHER_EXAMPLES for name in folder.glob(pattern)]
+    texts = [folder.find_text(name) or "" for name in names]
+    return next((text for text in texts if "mongodb" not in text), texts[0] if texts else None)
 
 
 def composed(folder: Folder) -> dict[str, str]:
@@ -112,7 +125,7 @@ def required(folder: Folder, language: str) -> dict[str, str]:
     for name, value in examples.items():
         if not needs(texts, name) and not re.search(rf"\benv\(\s*['\"]{name}['\"]", schema):
             continue
-        is_number = value.isdigit() or value.lower() in ("true", "false")
+        is_number = value.isdigit() or value.lower() in ("true", "false") or _TIME.search(name.upper()) is not None
         if _OWN_SECRET.search(name.upper()) and not is_number:
             found[name] = ""
         elif value and (is_number or not (_OTHER_SECRET.search(name.upper()) or _PLACEHOLDER.search(value))):
@@ -154,9 +167,16 @@ def _needed_by_node(texts: list[str], name: str) -> bool:
     # A schema has a line for each variable; one with a default is not required.
     line = re.compile(rf"^(?![^\n]*(?:default|optional|fallback))[^\n]*\b{name}\b['\"]?\s*[:,]", re.MULTILINE)
     return any(
-        checks.search(text) or ("process.env" in text and _VALIDATORS.search(text) and line.search(text))
+        checks.search(text)
+        or ("process.env" in text and _VALIDATORS.search(text) and line.search(text))
+        or ("class-validator" in text and "process.env" in text and _is_checked_field(text, name))
         for text in texts
     )
+
+
+def _is_checked_field(text: str, name: str) -> bool:
+    field = re.search(_CLASS_FIELD.format(re.escape(name)), text, re.MULTILINE)
+    return field is not None and "@IsOptional" not in field[1]
 
 
 def _value(text: str) -> str:
