@@ -48,6 +48,25 @@ def answer(path):
     database.close()
     return json.dumps({"visits": count, "passwordLength": len(url.password)})
 """
+# Its build creates a table and stores a row of it in a file.
+BUILDER = "builder"
+PACKAGE = {
+    "scripts": {"build": "npm run migration:run", "migration:run": "node migrate.js", "start": "node server.js"},
+    "dependencies": {"pg": "8.16.3"},
+}
+MIGRATING = """
+const { writeFileSync } = require("fs"), { Client } = require("pg");
+const client = new Client({ connectionString: process.env.DATABASE_URL });
+client.connect()
+  .then(() => client.query("CREATE TABLE IF NOT EXISTS tides (height int PRIMARY KEY)"))
+  .then(() => client.query("INSERT INTO tides VALUES (42) ON CONFLICT DO NOTHING"))
+  .then(() => client.query("SELECT height FROM tides"))
+  .then(({ rows }) => { writeFileSync("tides.json", JSON.stringify(rows[0])); return client.end(); });
+"""
+SERVING = """
+const { readFileSync } = require("fs"), { createServer } = require("http");
+createServer((_, response) => response.end(readFileSync("tides.json"))).listen(process.env.PORT);
+"""
 STRANGE = "def answer(path):\n    return 'a stranger'\n"
 
 
@@ -120,3 +139,19 @@ def test_an_app_goes_on_with_another_password(apps: Databases) -> None:
 
     assert visit(apps) == visits + 1
     assert apps.credentials(VISITS)["password"] != before
+
+
+def test_a_build_with_migrations_gets_a_database_and_reaches_it(apps: Databases, tmp_path: Path) -> None:
+    work = Checkout.init(tmp_path / BUILDER)
+    work.commit("the first", package_json=json.dumps(PACKAGE), migrate_js=MIGRATING, server_js=SERVING)
+    uuid = apps.launch(BUILDER, work, language="nodejs")
+
+    apps.live(uuid)
+
+    assert json.loads(apps.text(BUILDER)) == {"height": 42}
+    (name,) = {each["name"] for each in apps.call("GET", "/v1/databases")["items"]} - {VISITS}
+    assert apps.client(name).ask("SELECT height FROM tides") == [(42,)]
+    assert apps.credentials(name)["password"] not in "\n".join(apps.log(uuid))
+    apps.call("DELETE", f"/v1/projects/{BUILDER}")
+    apps.call("DELETE", f"/v1/databases/{name}")
+    apps.wait_until_gone(name)

@@ -150,3 +150,26 @@ def test_tables_of_a_new_database_are_created_as_the_repository_does_it(
     tmp_path: Path, files: dict[str, Any], command: str
 ) -> None:
     assert plan_of(tmp_path, files).migrate == command
+
+
+@pytest.mark.parametrize(
+    ("scripts", "migrates"),
+    [
+        ({"build": "prisma migrate deploy && next build"}, True),
+        (
+            {"build": "run-s db:migrate build:next", "db:migrate": "drizzle-kit migrate", "build:next": "next build"},
+            True,
+        ),
+        ({"build": "next build", "prebuild": "npm run tables", "tables": "knex migrate:latest"}, True),
+        ({"build": "next build", "db:migrate": "drizzle-kit migrate"}, False),
+        ({"build": "npm run build"}, False),
+    ],
+)
+def test_a_build_that_changes_tables_is_recognised(tmp_path: Path, scripts: dict[str, str], migrates: bool) -> None:
+    package = {"scripts": {"start": "node .", **scripts}, "dependencies": {"pg": "^8.0.0"}}
+    write_files(tmp_path, {"package.json": package, "index.js": ""})
+    request = make_app_request(tmp_path, build_cmd="npm run build")
+
+    plan = detect.make_plan(request, detect.open_base(request))
+
+    assert plan.migrates_in_build == migrates

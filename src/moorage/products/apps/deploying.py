@@ -15,7 +15,7 @@ from moorage.errors import NotFound
 from moorage.products.apps import health, probing, service
 from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.launching import read_release
-from moorage.products.apps.linked import creating
+from moorage.products.apps.linked import build_access, creating
 from moorage.products.apps.logs.start_output import StartOutput
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
@@ -26,7 +26,7 @@ from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Wri
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.runtime.builds import diagnosis
-from moorage.runtime.builds.ports import Plan
+from moorage.runtime.builds.ports import BuildDatabases, Plan
 from moorage.runtime.engines.ports import Logs
 from moorage.settings import Settings
 
@@ -52,6 +52,15 @@ class AppDeployer:
         self._reconciler = reconciler
         self._logs = logs
         self._sync_routes = sync_routes
+
+    async def open_databases(self, deployment: Deployment, plan: Plan, write: Write, log: LogWriter) -> BuildDatabases:
+        if plan.migrates_in_build and plan.database and not plan.has_own_database:
+            await creating.create(self._db, deployment, plan.database, write, log)
+        opened = await self._db.read(
+            partial(build_access.read, org_id=deployment.org_id, deployment=deployment, plan=plan)
+        )
+        log.hide(opened.hidden)
+        return opened.databases
 
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""

@@ -39,6 +39,7 @@ from moorage.runtime.builds import ports
 from moorage.runtime.builds.ports import (
     CHOSEN_BY_ENGINE,
     DOCKERFILE,
+    BuildDatabases,
     BuildFailed,
     BuildRequest,
     ImageSettings,
@@ -253,6 +254,10 @@ class _Source:
 
     async def check(self, plan: Plan, folder: Path) -> None:
         """Accept all files: a cronjob publishes none."""
+
+    async def databases(self, plan: Plan) -> BuildDatabases:
+        """Return none: databases are linked to projects."""
+        return BuildDatabases()
 
 
 def register(handlers: Handlers, builds: Builds) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,16 @@ from moorage.runtime.builds.detection import detect, managers, node_versions, re
 from moorage.runtime.builds.detection.values import own_address
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import fonts, prune, registries, sharp, versions, warnings
-from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, NeedsNode, NeedsPython, Plan, Sink
+from moorage.runtime.builds.ports import (
+    BuildDatabases,
+    BuildFailed,
+    BuildRequest,
+    Built,
+    NeedsNode,
+    NeedsPython,
+    Plan,
+    Sink,
+)
 from moorage.runtime.builds.python import finish, hugo
 from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Say = Callable[[str], None]
+OpenDatabases = Callable[[Plan], Awaitable[BuildDatabases]]
 MakeImageBuilder = Callable[[], "ImageBuilder"]
 
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
@@ -66,8 +76,11 @@ class Builder:
         self._slots = Slots(settings)
         self._caches = settings.folder("build-cache")
 
-    async def build(self, request: BuildRequest, sink: Sink) -> Built:
-        """Build a repository; raises BuildFailed. Cancellation kills its processes."""
+    async def build(self, request: BuildRequest, sink: Sink, databases: OpenDatabases | None = None) -> Built:
+        """Build a repository; raises BuildFailed. Cancellation kills its processes.
+
+        `databases` returns those that the commands may use, once the plan is known.
+        """
         folder = await asyncio.to_thread(detect.open_base, request)
         plan = await asyncio.to_thread(detect.make_plan, request, folder)
         for line in detect.describe(plan, request.health_path):
@@ -81,6 +94,9 @@ class Builder:
                 plan, node=await versions.choose(self._settings, folder, say, is_sandboxed=self._is_sandboxed)
             )
         before = set(folder.names())
+        if databases is not None and plan.build:
+            opened = await databases(plan)
+            request = replace(request, env={**opened.env, **request.env}, egress=opened.egress)
         if plan.install or plan.build:
             self._check_room(request)
             async with self._slots.one(lambda line: _say(sink, line)) as slot:
@@ -311,6 +327,7 @@ class _Build:
             _say(self._sink, f"$ {self._plan.build if step.argv[:2] == SHELL else step.what}")
         output = _Output(self._sink)
         job = self._environment.job(paths, step, self._env, uid=uid, timeout_s=left_s)
+        job = replace(job, doors=list(self._request.egress))
         done = await sandbox.run(job, output.take)
         output.finish()
         if done.code == 0:

@@ -37,7 +37,7 @@ class LocalBuilds:
         try:
             await asyncio.to_thread(folder.mkdir, parents=True, mode=0o700)
             await source.fetch(folder)
-            built = await self._builder.build(replace(request, source=folder), sink)
+            built = await self._builder.build(replace(request, source=folder), sink, source.databases)
             if built.plan.image:  # The builder has stored it.
                 return StoredBuild(built.plan, built.plan.image.removeprefix("sha256:"), 0)
             await source.check(built.plan, built.folder)

@@ -89,6 +89,7 @@ class BuildRequest:
     health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
     image: ImageSettings = field(default_factory=ImageSettings)
     project: str = ""  # name, for commands in the reason of a failure
+    egress: tuple[str, ...] = ()  # "address:port" of databases that the commands may connect to
     url: str = ""  # address at which visitors reach the result; "" where nothing is served
 
 
@@ -140,6 +141,7 @@ class Plan:
     has_own_database: bool = False  # moorage.toml names a database, which its client creates
     parts: tuple[tuple[str, str], ...] = ()  # variables with templates, such as `{host}`, that a linked database fills
     migrate: str = ""  # command that creates the tables of an empty database
+    migrates_in_build: bool = False  # the build command changes the tables of that database
     uses_sqlite: bool = False  # without DATABASE_URL the app has a SQLite file, which is empty at each start
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 
@@ -159,6 +161,14 @@ class StoredBuild:
     files: int  # 0 for an image
 
 
+@dataclass(frozen=True, slots=True)
+class BuildDatabases:
+    """Databases that the commands of a build may use."""
+
+    env: Mapping[str, str] = field(default_factory=dict)  # addresses and their parts; variables of the user come first
+    egress: tuple[str, ...] = ()  # "address:port" of the servers, as seen from this machine
+
+
 class Source(Protocol):
     """Repository that an engine builds, in folders that the engine chooses."""
 
@@ -168,6 +178,10 @@ class Source(Protocol):
 
     async def check(self, plan: Plan, folder: Path) -> None:
         """Raise an exception if the files that were built must not be stored. Not called for an image."""
+        ...
+
+    async def databases(self, plan: Plan) -> BuildDatabases:
+        """Return the databases of the repository's owner, and create the one that the build itself needs."""
         ...
 
 

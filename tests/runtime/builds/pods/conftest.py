@@ -29,7 +29,7 @@ from moorage.core.db.store import Database
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.builds.pods.builds import ClusterBuilds
 from moorage.runtime.builds.pods.results import Results
-from moorage.runtime.builds.ports import CHOSEN_BY_ENGINE, ImageSettings, Plan, StoredBuild
+from moorage.runtime.builds.ports import CHOSEN_BY_ENGINE, BuildDatabases, ImageSettings, Plan, StoredBuild
 from moorage.runtime.engines.kubernetes.client import Cluster
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.images.sources import Sources
@@ -62,6 +62,9 @@ class Repository:
         self.checked = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         if self.refusal is not None:
             raise self.refusal
+
+    async def databases(self, plan: Plan) -> BuildDatabases:
+        return BuildDatabases()
 
 
 @dataclass

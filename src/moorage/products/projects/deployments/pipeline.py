@@ -135,7 +135,7 @@ class Pipeline:
         project, preview, env = await self._read(deployment, log)
         if project.source == "image":
             return await self._store_image(write, deployment, project, log)
-        source = _Source(self.sources, write, deployment, log)
+        source = _Source(self.sources, write, deployment, log, self.apps)
         built = await self.builder.build(
             request_of(self.db.env.settings, project, preview, deployment, env), source, log
         )
@@ -231,6 +231,7 @@ class _Source:
     write: Write
     deployment: Deployment
     log: LogWriter
+    apps: Apps | None = None
 
     async def fetch(self, target: Path) -> None:
         deployment = self.deployment
@@ -252,6 +253,11 @@ class _Source:
             return
         if problem := await self.sources.check_site(self.deployment.org_id, folder):
             raise CannotDeploy(problem)
+
+    async def databases(self, plan: Plan) -> ports.BuildDatabases:
+        if self.apps is None:
+            return ports.BuildDatabases()
+        return await self.apps.open_databases(self.deployment, plan, self.write, self.log)
 
 
 def _describe(swap: Swap) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from moorage.core.db.tx import Tx
 from moorage.products.projects.deployments.logs import LogWriter
 from moorage.products.projects.deployments.tables import Deployment
+from moorage.runtime.builds.ports import BuildDatabases, Plan
 
 Write = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
@@ -30,6 +31,10 @@ class Swap(msgspec.Struct, frozen=True, rename="camel"):
 class Apps(Protocol):
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
+        ...
+
+    async def open_databases(self, deployment: Deployment, plan: Plan, write: Write, log: LogWriter) -> BuildDatabases:
+        """Return the databases of the project for its build; creates the first one where the build itself needs it."""
         ...
 
     def watched(self, deployment: Deployment) -> AbstractAsyncContextManager[Callable[[], Swap]]:

@@ -17,15 +17,7 @@ from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, functions, node, other, python, sites
 from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
-from moorage.runtime.builds.detection.values import (
-    databases,
-    examples,
-    migrations,
-    own_address,
-    parts,
-    servers,
-    variables,
-)
+from moorage.runtime.builds.detection.values import additions
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -37,10 +29,6 @@ _TOOLS = frozenset(
         *("concurrently", "npm-run-all", "npm-run-all2", "cross-env", "husky", "lint-staged", "prettier", "eslint"),
         "wait-on",
     }
-)
-_SQLITE_NOTE = (
-    "{} is not set: the app has a SQLite file, which is lost at its next start; `moorage databases create` "
-    "with --project gives it a PostgreSQL"
 )
 _ADD = {
     "npm": "npm install --no-save --no-audit --no-fund",
@@ -141,7 +129,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     """Return the build plan and its reasons; raises BuildFailed where there is none."""
     folder_inside(folder.path, request.build_dir, "buildDir")
     if request.language == "docker" and request.wanted != "static":
-        return Decision(_with_database(_image_plan(request, folder), folder), None, (), ())
+        return Decision(additions.with_database(_image_plan(request, folder), folder), None, (), ())
     start = starts.chosen(folder, request)
     kind = _chosen_kind(request, start)
     rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
@@ -150,7 +138,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     if match is not None and _is_image(match.row, folder):
         match = Match(other.DOCKERFILE, other.DOCKERFILE.sign.find(folder) or "")
         at = rows.index(other.DOCKERFILE)
-        plan = _with_database(_image_plan(request, folder), folder)
+        plan = additions.with_database(_image_plan(request, folder), folder)
         return Decision(plan, match, tuple(rows[:at]), tuple(rows[at + 1 :]))
     if match is not None and match.row.refusal:
         apps = _nested_apps(folder) if match.row in other.DOCKER else []
@@ -159,8 +147,8 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    plan = _with_variables(request, _with_examples(workspaces.complete(plan, folder), folder), folder)
-    plan = _with_database(plan, folder)
+    plan = additions.with_variables(request, additions.with_examples(workspaces.complete(plan, folder), folder), folder)
+    plan = additions.with_database(plan, folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -182,75 +170,6 @@ def _place_note(folder: Folder) -> str:
     else:
         why = f"the only app is in {folder.base}"
     return f"{why}, which is deployed; baseDir chooses another folder"
-
-
-def _with_examples(plan: Plan, folder: Folder) -> Plan:
-    """Copy the examples of files that the code reads and the repository lacks, before the build."""
-    if plan.language not in ("nodejs", "python") or not (plan.install or plan.build or plan.kind == "container"):
-        return plan
-    found = examples.copies(folder)
-    if not found:
-        return plan
-    notes = tuple(
-        f"{target} is not in the repository: {example} is used in its place; commit {target} to set its values"
-        for example, target in found.items()
-    )
-    build = " && ".join(filter(None, (examples.command(folder), plan.build)))
-    return replace(plan, build=build, notes=(*plan.notes, *notes))
-
-
-def _with_variables(request: BuildRequest, plan: Plan, folder: Folder) -> Plan:
-    """Set the variables that the code does not start without, by the example of the repository."""
-    is_app = plan.kind == "container"
-    unread = variables.unread(folder) if is_app and plan.language == "python" else {}
-    needed = {**unread, **variables.required(folder, plan.language)}
-    notes = []
-    if is_app and plan.language == "python" and databases.NAME not in request.env:
-        names = [databases.NAME] if databases.needs_url(folder) else databases.other_names(folder)
-        needed |= dict.fromkeys(names, databases.SQLITE)
-        notes += [_SQLITE_NOTE.format(name) for name in names]
-    own = own_address.templates(folder, plan.language, needed)
-    needed = {name: value for name, value in needed.items() if name not in own}
-    values = tuple((name, value) for name, value in needed.items() if value)
-    keys = (name for name, value in needed.items() if not value) if is_app else ()
-    if shown := [name for name, value in values if value != databases.SQLITE]:
-        has, them = ("have the values", "them") if len(shown) > 1 else ("has the value", "it")
-        notes.append(f"{', '.join(shown)} {has} of the repository's example, unless a variable or a secret sets {them}")
-    if own:
-        has, them = ("have", "them") if len(own) > 1 else ("has", "it")
-        notes.append(f"{', '.join(own)} {has} the address of the project, unless a variable or a secret sets {them}")
-    return replace(
-        plan,
-        values=values,
-        own_addresses=tuple(own.items()),
-        keys=tuple(dict.fromkeys((*plan.keys, *keys))),
-        notes=(*plan.notes, *notes),
-        variables=tuple(variables.named(folder)) if is_app else (),
-        addresses=variables.addresses(folder, plan.language) if is_app else (),
-    )
-
-
-def _with_database(plan: Plan, folder: Folder) -> Plan:
-    """Add the database server that an app needs, the variables with its parts, and how its tables are created."""
-    if plan.kind != "container":
-        return plan
-    try:
-        engine = servers.engine(folder)
-    except BuildFailed:  # A broken manifest that the plan does not read.
-        return plan
-    uses_sqlite = plan.language == "python" and migrations.uses_sqlite(folder, plan.start)
-    if not engine and not uses_sqlite:
-        return plan
-    has_sqlite = databases.SQLITE in dict(plan.values).values()
-    return replace(
-        plan,
-        database=engine,
-        needs_database=not has_sqlite and servers.needs(folder),
-        has_own_database=servers.is_own(folder),
-        parts=tuple(parts.templates(folder, engine).items()),
-        migrate="" if plan.language == "docker" else migrations.command(folder, plan.start),
-        uses_sqlite=uses_sqlite,
-    )
 
 
 def describe(plan: Plan, health_path: str | None = None) -> list[str]:

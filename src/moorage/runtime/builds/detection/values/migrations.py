@@ -13,6 +13,12 @@ _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
 _BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
 _SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+)?)")
 _FILE = re.compile(r"django\.db\.backends\.sqlite3|['\"]sqlite:///")
+_WORD = re.compile(r"[\w:.-]+")
+_MIGRATES = re.compile(
+    r"\bprisma\s+(?:migrate\s+deploy|db\s+push)|\bdrizzle-kit\s+(?:migrate|push)|\bknex\s+migrate|\bpayload\s+migrate\b"
+    r"|\bsequelize(?:-cli)?\s+db:migrate|\bmigration:run\b|\bnode-pg-migrate\b|\bkysely(?:-ctl)?\s+migrate"
+    r"|\bmanage\.py\s+migrate\b|\bflask\s[^;&|]*\bdb\s+upgrade\b|\balembic\s+upgrade\b"
+)
 _SCRIPTS = (
     *("db:migrate", "migrate:deploy", "db:deploy", "migrate", "migrate:up", "migrate:latest", "migration:run"),
     *("migrations:run", "typeorm:migrate", "db:push"),
@@ -25,6 +31,20 @@ def command(folder: Folder, start: str) -> str:
     if match:
         return match[1].strip()
     return _of_python(folder, start) or (_of_node(folder) if folder.package is not None else "")
+
+
+def runs_in(folder: Folder, command: str) -> bool:
+    """Return whether a build command changes the tables of a database, itself or by scripts that it runs."""
+    scripts = folder.scripts if folder.package is not None else {}
+    texts, names = [command], {""}
+    while texts:
+        text = texts.pop()
+        if _MIGRATES.search(text):
+            return True
+        found = {name for name in _WORD.findall(text) if name in scripts} - names
+        names |= found
+        texts += [scripts.get(f"{part}{name}", "") for name in found for part in ("pre", "", "post")]
+    return False
 
 
 def uses_sqlite(folder: Folder, start: str) -> bool:
