@@ -33,10 +33,11 @@ class MemoryReplicas:
     adopted: dict[str, str] = field(default_factory=dict)
     listeners: list[Callable[[str], None]] = field(default_factory=list)
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
         self.adopted = dict(tokens)
         for key in [key for key, server in self.running.items() if tokens.get(key) != server.spec.token]:
             await self.stop(key, 0)
+        return []
 
     def states(self) -> Mapping[str, ReplicaState]:
         return {key: server.state for key, server in self.running.items()}

@@ -24,10 +24,13 @@ class Machine:
     running: asyncio.Task[None]
 
     @classmethod
-    async def start(cls, app: App, runner: Runner | None = None, most: int | None = None) -> Machine:
+    async def start(
+        cls, app: App, runner: Runner | None = None, most: int | None = None, engine: Any = None
+    ) -> Machine:
         """Start the given runner, or a new one as another process would."""
         settings = app.products.cronjobs.db.env.settings
-        engine = app.products.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
+        usual = app.products.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
+        engine = engine or usual
         launcher = app.products.cronjobs.runner._launcher
         runner = runner or Runner(app.products.cronjobs.db, engine, launcher, Telemetry(quiet=True), most)
         await runner.adopt()

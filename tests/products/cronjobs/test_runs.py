@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +22,9 @@ from moorage.core.kit.clock import DAY_MS, ManualClock, to_wire
 from moorage.core.telemetry import Telemetry
 from moorage.core.vault import service as vault
 from moorage.core.worker.pool import Worker
-from moorage.products.cronjobs import retention, tables
-from moorage.products.cronjobs.running import RESTARTED
+from moorage.products.cronjobs import retention, service, tables
+from moorage.products.cronjobs.running import RESTARTED, START_AGAIN_MS
+from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.engines.ports import ReplicaState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
@@ -228,6 +230,35 @@ async def test_a_run_that_did_not_survive_says_that_the_platform_restarted(
     await following.end()
 
     assert (done["status"], done["exitCode"], done["errorMessage"]) == ("failed", None, RESTARTED)
+
+
+class KnowsAllStarts(LocalReplicas):
+    """An engine that keeps a trace of each start, as the API server of a cluster does."""
+
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
+        await super().adopt(tokens)
+        return [key for key in tokens if key not in self.states()]
+
+
+@pytest.mark.parametrize(("away_ms", "status"), [(0, "succeeded"), (START_AGAIN_MS, "failed")])
+async def test_a_run_that_never_reached_the_engine_starts_later_unless_it_is_too_old(
+    team: Team, machine: Machine, built: Repo, app: App, clock: ManualClock, away_ms: int, status: str
+) -> None:
+    await machine.end()
+    await team.patch(command="echo up")
+    uuid = await team.trigger()
+    row = (await team.rows())[-1]
+    # The control process is killed between the commit of the row and the start of the process.
+    await team.db.write(lambda tx: service.begin(tx, team.org_id, row, tx.now))
+    clock.advance(away_ms)
+    engine = KnowsAllStarts(app.products.cronjobs.db.env.settings.folder("run"), "cronjobs")
+    following = await Machine.start(app, engine=engine)
+
+    done = await ended(team, uuid)
+
+    await following.end()
+    assert (done["status"], (await team.read())["runStats"]["totalRuns"]) == (status, 1)
+    assert ("o up" in await team.lines(uuid)) == (status == "succeeded")
 
 
 async def test_what_watches_over_a_run_may_be_killed(team: Team, machine: Machine, built: Repo) -> None:

@@ -143,7 +143,8 @@ class MemoryWorkloads:
         self._adopted: set[str] = set()
         self._listeners: list[Callable[[str], None]] = []
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
+        known = {*self._machine.running, *self._machine.ended}
         for key, each in list(self._machine.running.items()):
             if tokens.get(key) == each.spec.token:
                 each.on_change = self._notify
@@ -154,6 +155,7 @@ class MemoryWorkloads:
         ended = self._machine.ended
         self._machine.ended = {key: each for key, each in ended.items() if tokens.get(key) == each[0]}
         self._adopted.update(self._machine.ended)
+        return [key for key in tokens if key not in known]
 
     def states(self) -> Mapping[str, ReplicaState]:
         found = {key: state for key, (_, state) in self._machine.ended.items()}

@@ -31,6 +31,7 @@ MAX_IMAGE_RUNS = 200  # Pulling runs hold no slot, so a registry that does not a
 MAX_QUEUED_PER_ROUND = 1_000
 STOP_GRACE_S = 10.0  # before a run of a deleted cronjob is killed
 STOP_POLL_INTERVAL_S = 0.05
+START_AGAIN_MS = 5 * 60_000  # A run that was never started and is older fails, as a tick that was missed for as long.
 RESTARTED = "the platform restarted"
 SHIM_ENDED = "the shim of this run ended without a result"
 
@@ -99,19 +100,26 @@ class Runner:
         self.rounds = Rounds(telemetry, "cronjobs", ROUND_INTERVAL_S, db.commits)
         self.wake = self.rounds.wake  # starts a round soon
         self._pending: dict[str, bool] = {}  # runs being prepared or waiting for a slot: True for an image
+        self._unstarted: set[str] = set()  # running rows of an earlier process that the engine never started
         self._stopped: dict[str, asyncio.Future[None]] = {}
 
     async def adopt(self) -> None:
         """Adopt running runs and record the end of the others. Called once, at start."""
         seen = await self._db.read(_view)
         unowned = await self._db.read(_unowned)
-        await self._engine.adopt({row.key: row.token for row in (*seen.running, *unowned)})
+        never_started = await self._engine.adopt({row.key: row.token for row in (*seen.running, *unowned)})
         self._engine.listen(self._on_change)
         states = self._engine.states()
         claimed = [row for row in unowned if row.key in states or await self._has_log(row)]
         if claimed:
             await self._db.write(partial(_claim, rows=claimed))
+        recent = self._db.env.clock.now() - START_AGAIN_MS
+        self._unstarted = {
+            row.key for row in seen.running if row.key in never_started and (row.started_at or 0) > recent
+        }
         for row in (*seen.running, *claimed):
+            if row.key in self._unstarted:
+                continue
             if row.key not in states or states[row.key].phase == "stopped":
                 await self._finish(row, RESTARTED, was_away=True)
 
@@ -131,7 +139,8 @@ class Runner:
         seen = await self._db.read(_view)
         deleting = {cronjob.id for cronjob in seen.deleting}
         for row in seen.running:
-            self.rounds.begin(row.key, partial(self._watch, row))
+            is_unstarted = row.key in self._unstarted
+            self.rounds.begin(row.key, partial(self._start_again if is_unstarted else self._watch, row))
         for row in seen.queued:
             is_image = row.cronjob_id in seen.images
             if row.cronjob_id not in deleting and self._may_start(row, is_image=is_image):
@@ -179,6 +188,21 @@ class Runner:
             await self._engine.start(prepared.spec)
             await self._wait_stopped(row.key)
             await self._finish(row, SHIM_ENDED)
+
+    async def _start_again(self, row: Execution) -> None:
+        """Start a run whose row was running when the control process ended, before the engine had a trace of it."""
+        await self._slots.take()
+        try:
+            prepared = await self._launcher.prepare(row)
+            self._unstarted.discard(row.key)
+            await self._engine.start(prepared.spec)
+            await self._wait_stopped(row.key)
+            await self._finish(row, SHIM_ENDED)
+        except CannotStart as error:
+            self._unstarted.discard(row.key)
+            await self._record_end(row, RunOutcome(None, str(error), None))
+        finally:
+            self._slots.give()
 
     async def _watch(self, row: Execution) -> None:
         """Watch a run of an earlier process, or one with an end that was not recorded."""

@@ -80,14 +80,18 @@ class LocalReplicas:
         self._ending: dict[str, asyncio.Task[None]] = {}  # shims that were not adopted, by key
         self._listeners: list[Callable[[str], None]] = []
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Connect to the shims of these keys; end others in the background."""
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
+        """Connect to the shims of these keys; end others in the background.
+
+        A replica that was killed with its shim leaves no trace, so no key was provably never started.
+        """
         run_folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         await asyncio.gather(*(self._adopt(folder, tokens) for folder in run_folders if folder.name not in self._shims))
         await asyncio.to_thread(self._results.remove_all_but, tokens.keys())
         for key in tokens.keys() - self._shims.keys():
             if (state := await asyncio.to_thread(self._results.find, key)) is not None:
                 self._ended[key] = state
+        return []
 
     async def _adopt(self, folder: Path, tokens: Mapping[str, str]) -> None:
         identity = _read_identity(folder)

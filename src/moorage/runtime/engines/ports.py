@@ -404,8 +404,11 @@ class Engine:
 class ReplicaEngine(Replicas, Protocol):
     """Engine as the platform starts and ends it."""
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Adopt running replicas by key and token; stop those with an unknown token."""
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
+        """Adopt running replicas by key and token; stop those with an unknown token.
+
+        Return the keys of which the engine can prove that they were never started.
+        """
         ...
 
     async def close(self) -> None:

@@ -274,6 +274,16 @@ def _answers(host: str, port: int) -> bool:
         return b"200" in sock.recv(1000)
 
 
+async def test_a_workload_that_was_started_is_not_reported_as_never_started(lab: Lab) -> None:
+    await lab.start(lab.app())
+    await lab.engine.workloads.close()
+    lab.engine = lab.site.connect()
+
+    never_started = await lab.engine.workloads.adopt({"r1": "token-r1", "r2": "token-r2"})
+
+    assert set(never_started) <= {"r2"}
+
+
 async def test_an_app_is_adopted_by_its_token_at_the_same_address(lab: Lab) -> None:
     before = await lab.start(lab.app())
 

@@ -263,8 +263,10 @@ class KubernetesReplicas:
 
     # The control process begins and ends.
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
+    async def adopt(self, tokens: Mapping[str, str]) -> list[str]:
+        """See ReplicaEngine. The API server keeps the object of a started workload until it is stopped."""
         await self._ensure_watching()
+        never_started = [key for key in tokens if self._owner_of(key) is None]
         for owner in [owner for watch in self._owners.values() for owner in watch.objects.values()]:
             key = owner["metadata"]["labels"][names.KEY]
             if "deletionTimestamp" in owner["metadata"] or key in self._hidden:
@@ -280,6 +282,7 @@ class KubernetesReplicas:
             pod = self.pod_of(key)
             if state.is_once and pod is not None and observing.has_ended(pod):
                 await self._until(key, partial(self._follower.is_complete, pod), LOG_END_S)
+        return never_started
 
     def _is_leaving(self, key: str) -> bool:
         owner = self._owner_of(key)
