@@ -339,7 +339,7 @@ CASES = (
     Case("Sanic", py("sanic", **{"server.py": "app = Sanic('x')"}), start="sanic server:app --host"),
     Case("Flask", py("flask", "gunicorn", **{"berths/__init__.py": "def create_app():\n    return Flask(__name__)",
          "berths/db.py": "@click.command('init-db')\ndef init():\n    sqlite3.connect('a')"}),
-         start="flask --app 'berths:create_app()' init-db; gunicorn 'berths:create_app()'"),
+         start="FLASK_APP='berths:create_app()' flask init-db; gunicorn 'berths:create_app()'"),
     # The bundler makes the styles of the pages that the server renders.
     Case("Flask", {**js("vite"), **py("flask", "gunicorn", **{"run.py": "app = Flask('x')"}),
                    "templates/index.html": "x"}, start="gunicorn run:app"),

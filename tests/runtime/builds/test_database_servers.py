@@ -113,7 +113,7 @@ def test_tables_of_a_sqlite_file_are_created_before_a_start_of_the_procfile(
     plan = plan_of(tmp_path, {**flask("flask-migrate", code=code), "migrations/env.py": "", **files})
 
     assert (plan.uses_sqlite, plan.needs_database) == (is_file, False)
-    assert not is_file or plan.migrate == "flask --app app:app db upgrade"
+    assert not is_file or plan.migrate == "FLASK_APP=app:app flask db upgrade"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_tables_of_a_sqlite_file_are_created_before_a_start_of_the_procfile(
             "prisma migrate deploy",
         ),
         ({**flask("psycopg2-binary", "alembic"), "alembic.ini": "[alembic]"}, "alembic upgrade head"),
-        ({**flask("psycopg2-binary", "flask-migrate"), "migrations/env.py": ""}, "flask --app app:app db upgrade"),
+        ({**flask("psycopg2-binary", "flask-migrate"), "migrations/env.py": ""}, "FLASK_APP=app:app flask db upgrade"),
         (
             {
                 "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n",

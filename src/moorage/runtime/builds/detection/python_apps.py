@@ -131,9 +131,9 @@ def flask(folder: Folder) -> str:
     if len(words) < 2 or words[1].startswith("-"):
         return command
     if makes_tables:
-        return f"flask --app {shlex.quote(words[1])} init-db; {command}"
+        return f"FLASK_APP={shlex.quote(words[1])} flask init-db; {command}"
     if "flask-migrate" in folder.python_packages and folder.has("migrations/env.py"):
-        upgrade = f"{_IF_SQLITE} && flask --app {shlex.quote(words[1])} db upgrade; "
+        upgrade = f"{_IF_SQLITE} && FLASK_APP={shlex.quote(words[1])} flask db upgrade; "
         return command if folder.has("Procfile") else f"{upgrade}{command}"
     return f"{_creating_tables(folder, words[1])}{command}"
 

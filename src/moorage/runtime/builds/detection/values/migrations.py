@@ -61,8 +61,9 @@ def _of_python(folder: Folder, start: str) -> str:
         return f"(cd {shlex.quote(place or '.')} && python manage.py migrate --noinput)"
     if "flask-migrate" in packages and folder.has("migrations/env.py"):
         served = _SERVED.search(start)
-        app = f"--app {served[1]} " if served and not folder.has(".flaskenv") else ""
-        return f"flask {app}db upgrade"
+        # Flask before 2.2 has no option --app.
+        app = f"FLASK_APP={served[1]} " if served and not folder.has(".flaskenv") else ""
+        return f"{app}flask db upgrade"
     return "alembic upgrade head" if "alembic" in packages and folder.has("alembic.ini") else ""
 
 
