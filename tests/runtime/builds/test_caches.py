@@ -35,6 +35,13 @@ def test_the_cache_that_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["project-1", "project-4"]
 
 
+@pytest.mark.parametrize(
+    ("total_gb", "free_gb", "limit_gb"), [(20, 15, 2), (100, 80, 5), (1000, 500, 20), (100, 6, 3), (100, 1, 2)]
+)
+def test_caches_together_have_a_part_of_the_disk(total_gb: int, free_gb: int, limit_gb: int) -> None:
+    assert caches.limit(total_gb * 2**30, free_gb * 2**30) == limit_gb * 2**30
+
+
 def test_a_cache_in_use_is_not_removed(tmp_path: Path) -> None:
     used(tmp_path, "project-1", 100_000, 1)
 

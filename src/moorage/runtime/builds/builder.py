@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from moorage.core.kit import folders
+from moorage.core.kit.processes.deletions import Deletions
 from moorage.runtime.builds import (
     caches,
     collect,
@@ -75,6 +76,7 @@ class Builder:
         self._is_sandboxed = is_sandboxed
         self._slots = Slots(settings)
         self._caches = settings.folder("build-cache")
+        self.deletions = Deletions()
 
     async def build(self, request: BuildRequest, sink: Sink, databases: OpenDatabases | None = None) -> Built:
         """Build a repository; raises BuildFailed. Cancellation kills its processes.
@@ -114,6 +116,7 @@ class Builder:
                 await threads.to_end(finish.make_movable, built.folder)
             return built
         finally:
+            self.deletions.run(self._trim_caches)
             for line in lines:
                 _say(sink, line)
 
@@ -159,7 +162,12 @@ class Builder:
                 digest = await build.run(slot, self._caches)
             finally:
                 output.finish()
+                self.deletions.run(self._trim_caches)
         return Built(replace(plan, image=digest), request.source)
+
+    def _trim_caches(self) -> None:
+        disk = shutil.disk_usage(self._caches)
+        caches.trim(self._caches, caches.limit(disk.total, disk.free))
 
     def _check_room(self, request: BuildRequest) -> None:
         free_mb = shutil.disk_usage(request.source).free // MB
@@ -261,7 +269,6 @@ class _Build:
             if self._has_own_user:
                 cache.give(0)
             cache.note_size()
-            caches.trim(paths.scratch.parent)
         folders.remove(paths.scratch)
 
     async def _install(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:

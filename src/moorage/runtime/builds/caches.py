@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.core.kit.processes import deletions
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
-MAX_TOTAL_BYTES = 2 * 2**30
+MIN_TOTAL_BYTES, MAX_TOTAL_BYTES = 2 * 2**30, 20 * 2**30
+DISK_PARTS = 20  # All caches together may have one of these parts of the disk.
 # Cache folders of build tools inside a project, and their names in the cache.
 TOOL_CACHES = {
     "node_modules/.cache": "node_modules-cache",
@@ -28,7 +30,7 @@ TOOL_CACHES = {
 FILES = "files"  # the cache folder that a build sees
 INSTALLED = "installed"  # copy of the last installed dependencies, which no build sees
 INSTALLED_KEY = "installed-key"
-MAX_INSTALLED_BYTES = MAX_TOTAL_BYTES // 4
+MAX_INSTALLED_BYTES = 2**29
 MOUNTS = "mounts"  # cache mounts of image builds
 SIZE = "size"
 _CONTENT = (FILES, MOUNTS, INSTALLED, INSTALLED_KEY, *TOOL_CACHES.values())
@@ -112,7 +114,12 @@ def held(root: Path, name: str) -> Iterator[Cache | None]:
         os.close(handle)
 
 
-def trim(root: Path, most_bytes: int = MAX_TOTAL_BYTES) -> list[str]:
+def limit(total_bytes: int, free_bytes: int) -> int:
+    """Return how large all caches together may be on a disk; at most half of its free space counts."""
+    return max(MIN_TOTAL_BYTES, min(MAX_TOTAL_BYTES, total_bytes // DISK_PARTS, free_bytes // 2))
+
+
+def trim(root: Path, most_bytes: int) -> list[str]:
     """Remove the least recently used caches over the limit; return their names."""
     known = [path for path in root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
     removed, used = [], 0
@@ -131,7 +138,7 @@ def _remove_unused(path: Path) -> bool:
             if not _lock(handle):
                 return False
             for name in (SIZE, *_CONTENT):
-                folders.remove(path / name)
+                deletions.delete(path / name)
             path.rmdir()
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):

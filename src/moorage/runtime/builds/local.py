@@ -43,7 +43,7 @@ class LocalBuilds:
             await source.check(built.plan, built.folder)
             return await self._store(request, built, scratch / "package.zip")
         finally:
-            await asyncio.to_thread(folders.remove, scratch)
+            self._builder.deletions.begin(scratch)
 
     async def _store(self, request: BuildRequest, built: Built, packed: Path) -> StoredBuild:
         files = await asyncio.to_thread(_count_files, built.folder)

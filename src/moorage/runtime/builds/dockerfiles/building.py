@@ -159,7 +159,6 @@ class ImageBuild:
     def _close(self, scratch: Path, cache: caches.Cache | None) -> None:
         if cache is not None:
             cache.note_size()
-            caches.trim(scratch.parent)
         folders.remove(scratch)
 
     async def _build(self, slot: int, scratch: Path, cache: caches.Cache | None) -> str:
