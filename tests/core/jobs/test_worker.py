@@ -216,6 +216,32 @@ async def test_a_second_job_with_the_same_dedupe_key_is_not_added_while_one_wait
     assert third is not None
 
 
+async def test_a_job_that_is_queued_again_beside_an_equal_one_runs_and_stops_no_other(
+    db: Database, clock: ManualClock
+) -> None:
+    runs: list[int] = []
+
+    async def add_equal_and_retry(run: Run, payload: Count) -> None:
+        runs.append(payload.number)
+        if len(runs) == 1:
+            await add(db, 2, key="sweep", dedupe_key="sweep")
+            raise RetryLater(after_s=0, why="the first attempt")
+
+    handlers = Handlers()
+    handlers.add(Count, add_equal_and_retry)
+    await add(db, 1, key="sweep", dedupe_key="sweep")
+    await make_worker(db, handlers).run_due(turns=3)
+    await add(db, 3, key="sweep", dedupe_key="sweep")
+    await make_worker(db, handlers)._claim(Lane.INTERACTIVE, 1)  # by a worker that dies
+    await add(db, 4, key="sweep", dedupe_key="sweep")
+    await add(db, 5)
+    clock.advance(LEASE_MS)
+    await make_worker(db, handlers).run_due(turns=3)
+
+    assert sorted(runs) == [1, 1, 2, 3, 4, 5]
+    assert await statuses(db) == {"done": 5}
+
+
 async def test_a_worker_that_lost_its_lease_can_neither_write_nor_finish(db: Database, clock: ManualClock) -> None:
     entered, release = asyncio.Event(), asyncio.Event()
     outcome: list[type[BaseException]] = []

@@ -13,6 +13,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    null,
     select,
     update,
 )
@@ -170,11 +171,15 @@ CLAIM = Query(_claim, JobRow)
 _held = (_j.id == arg("id")) & (_j.lease_token == arg("lease")) & _running
 # Updating the row checks the lease and locks the row until the commit: the lease cannot be lost in between.
 HOLD = Command(update(job).where(_held).values(updated_at=arg("now")))
+_twin = job.alias("twin")
+_is_added_again = select(literal(1)).where((_twin.c.dedupe_key == _j.dedupe_key) & (_twin.c.status == _QUEUED)).exists()
+# A job that is queued again gives up its dedupe key if an equal job was queued meanwhile: both run.
 FINISH = Command(
     update(job)
     .where(_held)
     .values(
         status=arg("to"),
+        dedupe_key=case(((arg("to") == JobStatus.QUEUED.value) & _is_added_again, null()), else_=_j.dedupe_key),
         run_at=case((arg("to") == JobStatus.QUEUED.value, arg("run_at")), else_=_j.run_at),
         last_error=arg("error"),
         lease_until=None,
@@ -190,6 +195,7 @@ REQUEUE_LOST = Command(
     .where((_j.id == arg("id")) & _running & (_j.lease_until <= arg("now")))
     .values(
         status=JobStatus.QUEUED.value,
+        dedupe_key=None,
         max_attempts=_j.max_attempts + 1,
         run_at=arg("run_at"),
         lease_until=None,
@@ -204,6 +210,7 @@ RELEASE_EXPIRED = Command(
     .where(_running & (_j.lease_until <= arg("now")) & (_j.attempts < _j.max_attempts))
     .values(
         status=JobStatus.QUEUED.value,
+        dedupe_key=None,  # An equal job may be queued already, or be released with it.
         lease_until=None,
         lease_token=None,
         last_error="the platform stopped while this ran",
