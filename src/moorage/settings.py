@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from moorage.core.cluster import PLAIN_ARTIFACTS, ClusterSettings
+from moorage.core.certificates import CertificateSettings
+from moorage.core.cluster import PLAIN_ARTIFACTS
 from moorage.core.kit.secret_text import weakness
 from moorage.core.net import function_hosts, registry_mirrors
 from moorage.core.net.targets import TargetPolicy
@@ -59,7 +60,7 @@ class BadSettings(CannotStart):
     """The settings are invalid; the message names each variable and its valid values."""
 
 
-class Settings(ClusterSettings):
+class Settings(CertificateSettings):
     """The operator's configuration. Frozen: a changed setting requires a restart."""
 
     # Data folder and listeners.
@@ -252,18 +253,6 @@ class Settings(ClusterSettings):
     resolver: str = Field(
         "", description="DNS resolver for the verification of domains, `host:port`. Default: the system's."
     )
-    acme_directory: str = Field(
-        "https://acme-v02.api.letsencrypt.org/directory", description="ACME directory that issues certificates."
-    )
-    acme_email: str = Field("", description="Contact mail address for the certificate authority.")
-    certificates_per_week: int = Field(
-        20, ge=1, description="New host names per organization and week that get a certificate."
-    )
-    tls_cert: str = Field(
-        "", description="PEM file with a certificate for the gateway and its chain, such as a wildcard."
-    )
-    tls_key: str = Field("", description="PEM file with the private key of that certificate.")
-    acme_ca: str = Field("", description="File with the CA certificate of a private ACME server.")
     clamd: str = Field("", description="Socket or `host:port` of a ClamAV daemon that also scans uploads.")
     smtp_url: SecretStr = Field(
         SecretStr(""), description="Mail server: `smtp://user:password@host:587` or `smtps://…`."

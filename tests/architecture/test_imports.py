@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.kit", "core.hooks", "core.validated", "errors"),
     ("client", "core.edges"),
     ("core.net", "core.cluster"),
-    ("core.disk", "runtime.sandbox"),
+    ("core.disk", "core.certificates", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.logs", "runtime.shim"),
     ("settings",),
     ("core.env", "core.telemetry", "runtime.packages", "runtime.scan"),

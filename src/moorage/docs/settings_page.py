@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args
 
+from moorage.core.certificates import CertificateSettings
 from moorage.core.cluster import ClusterSettings
 from moorage.core.http.openapi.schema_text import Schemas
 from moorage.core.validated import FieldInfo, SecretStr
@@ -31,7 +32,8 @@ def page() -> str:
 
 
 def _groups() -> Iterator[str]:
-    headings = source.headings(ClusterSettings) | source.headings(Settings)
+    parts = (ClusterSettings, CertificateSettings, Settings)
+    headings = {name: title for part in parts for name, title in source.headings(part).items()}
     schemas = Schemas({})
     title, rows = "Settings", list[tuple[str, ...]]()
     for name, field in Settings.model_fields.items():
