@@ -49,6 +49,7 @@ LONGEST = (
     "test_client_install",
     "apps-run",
     "s3",
+    "wildcard-certificate",
     "openid",
 )
 

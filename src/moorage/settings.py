@@ -334,6 +334,16 @@ class Settings(CertificateSettings):
         endpoint = urlsplit(self.artifacts_endpoint)
         if endpoint.scheme == "http" and not (self.artifacts_allow_http or is_loopback(endpoint.hostname or "")):
             raise ValueError(PLAIN_ARTIFACTS)
+        if self.orders_certificate and not self.https_port:
+            raise ValueError(
+                "MOORAGE_HTTPS_PORT: is needed with MOORAGE_DNS_UPDATE_SERVER; the gateway uses no "
+                "certificate without it"
+            )
+        if self.orders_certificate and ("." not in self.apps_domain or is_loopback(self.apps_domain)):
+            raise ValueError(
+                "MOORAGE_APPS_DOMAIN: is needed with MOORAGE_DNS_UPDATE_SERVER; a certificate authority "
+                "issues only for public domains"
+            )
         return self
 
     @field_validator("functions_domain")

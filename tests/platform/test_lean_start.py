@@ -63,6 +63,7 @@ def test_an_idle_control_process_has_executed_no_modules_of_requests(tmp_path: P
 
     libraries = ("pydantic_core", "cryptography.hazmat.bindings._rust", "joserfc._rfc7517", "yarl._url", "click")
     assert executed.isdisjoint((*NEVER, *libraries, "prometheus_client", "html.entities", "moorage.core.http.models"))
+    assert executed.isdisjoint(("dns.message", "moorage.gateway.wildcard.jobs", "moorage.gateway.wildcard.state"))
     products = [name for name in executed if name.startswith("moorage.products.")]
     assert [name for name in products if name.endswith((".routes", ".schemas"))] == []
     assert [name for name in executed if name.endswith(".tables")]

@@ -60,6 +60,10 @@ def test_the_defaults_are_those_of_one_machine() -> None:
         ("KUBERNETES_PREFIX", "Big_Name", "MOORAGE_KUBERNETES_PREFIX: should match"),
         ("FUNCTIONS_DOMAIN", "https://fn.example.com", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
         ("FUNCTIONS_DOMAIN", "192.0.2.1", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
+        ("DNS_UPDATE_SERVER", "ns1.example.com", "MOORAGE_DNS_UPDATE_SERVER: should be the host:port of a DNS server"),
+        ("DNS_UPDATE_KEY", "not base64", "MOORAGE_DNS_UPDATE_KEY: should be base64, as in the DNS server's key file"),
+        ("DNS_UPDATE_ALGORITHM", "hmac-md5", "input should be 'hmac-sha256' or 'hmac-sha512'"),
+        ("DNS_UPDATE_ZONE", "example.net", "MOORAGE_DNS_UPDATE_SERVER: is needed with MOORAGE_DNS_UPDATE_ZONE"),
     ],
 )
 def test_a_bad_value_names_itself(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
@@ -67,6 +71,42 @@ def test_a_bad_value_names_itself(monkeypatch: pytest.MonkeyPatch, name: str, va
         read(monkeypatch, **{name: value, "OIDC_AUDIENCE": "x"})
 
     assert says in str(refused.value)
+
+
+DNS_UPDATES = {
+    "DNS_UPDATE_SERVER": "ns1.example.com:53",
+    "DNS_UPDATE_KEY_NAME": "moorage",
+    "DNS_UPDATE_KEY": "c2VjcmV0",
+    "APPS_DOMAIN": "apps.example.net",
+    "HTTPS_PORT": "443",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"DNS_UPDATE_KEY_NAME": ""}, "MOORAGE_DNS_UPDATE_KEY_NAME: is needed with MOORAGE_DNS_UPDATE_SERVER"),
+        ({"DNS_UPDATE_KEY": ""}, "MOORAGE_DNS_UPDATE_KEY: is needed with MOORAGE_DNS_UPDATE_SERVER"),
+        ({"APPS_DOMAIN": ""}, "MOORAGE_APPS_DOMAIN: is needed with MOORAGE_DNS_UPDATE_SERVER"),
+        ({"APPS_DOMAIN": "apps.localhost"}, "MOORAGE_APPS_DOMAIN: is needed with MOORAGE_DNS_UPDATE_SERVER"),
+        ({"HTTPS_PORT": ""}, "MOORAGE_HTTPS_PORT: is needed with MOORAGE_DNS_UPDATE_SERVER"),
+        ({"TLS_CERT": "a.crt", "TLS_KEY": "a.key"}, "the certificate in MOORAGE_TLS_CERT would take the place"),
+    ],
+)
+def test_dns_updates_need_all_their_settings_and_no_certificate_in_files(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], says: str
+) -> None:
+    with pytest.raises(BadSettings) as refused:
+        read(monkeypatch, **{**DNS_UPDATES, **changed})
+
+    assert says in str(refused.value)
+
+
+def test_the_key_of_dns_updates_masks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read(monkeypatch, **DNS_UPDATES)
+
+    assert DNS_UPDATES["DNS_UPDATE_KEY"] not in repr(settings)
+    assert settings.orders_certificate
 
 
 def test_functions_do_not_share_the_domain_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The operator's own certificate, such as a wildcard for the platform's domain.
+"""The certificate for all names that it covers: the operator's own, or a wildcard that the platform ordered.
 
 Caddy rejects a whole configuration for one unreadable file, and reads files only at a load. So this module checks the
 operator's files and copies them; Caddy loads the copies, and gets a new configuration when the files change.
@@ -43,16 +43,36 @@ def is_match(name: str, host: str) -> bool:
 
 
 def find(settings: Settings) -> OperatorCertificate | None:
-    """Return the operator's certificate, if configured; raises BadSettings."""
+    """Return the operator's or the ordered certificate, if there is one; raises BadSettings."""
+    if settings.orders_certificate:
+        return _find_ordered(ordered_file(settings))
     if not settings.tls_cert and not settings.tls_key:
         return None
     if not settings.tls_cert or not settings.tls_key:
         raise BadSettings("MOORAGE_TLS_CERT and MOORAGE_TLS_KEY: one is needed with the other")
     paths = Path(settings.tls_cert), Path(settings.tls_key)
     try:
-        return _read(*paths, *((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, paths)))
+        return _read_if_changed(*paths)
     except OSError as error:
         raise BadSettings(f"MOORAGE_TLS_CERT and MOORAGE_TLS_KEY: {error.filename}: {error.strerror}") from None
+
+
+def ordered_file(settings: Settings) -> Path:
+    """Return the file with the key and the chain of the ordered certificate; see `gateway.wildcard`."""
+    return settings.folder("keys") / "acme" / "wildcard.pem"
+
+
+def _find_ordered(path: Path) -> OperatorCertificate | None:
+    """Return the ordered certificate. A damaged file is no reason to stop: it is written again from the store."""
+    try:
+        return _read_if_changed(path, path)
+    except (BadSettings, OSError):
+        return None
+
+
+def _read_if_changed(cert: Path, key: Path) -> OperatorCertificate:
+    stamps = ((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, (cert, key)))
+    return _read(cert, key, *stamps)
 
 
 @lru_cache(maxsize=4)
@@ -84,9 +104,8 @@ def ensure_copy(settings: Settings) -> str:
         return ""
     cert, key = _copies(settings, certificate.fingerprint)
     if not cert.exists() or not key.exists():
-        cert.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(key, certificate.key)
-        _write(cert, certificate.chain)
+        write_private(key, certificate.key)
+        write_private(cert, certificate.chain)
         _prune(cert.parent)
     return certificate.fingerprint
 
@@ -98,7 +117,7 @@ def load_files(settings: Settings, fingerprint: str) -> list[dict[str, Any]]:
 
 
 def is_covered(settings: Settings, host: str) -> bool:
-    """Return whether Caddy serves the operator's certificate, unexpired, for a host."""
+    """Return whether Caddy serves the operator's or the ordered certificate, unexpired, for a host."""
     try:
         certificate = find(settings)
     except BadSettings:
@@ -111,7 +130,9 @@ def _copies(settings: Settings, fingerprint: str) -> tuple[Path, Path]:
     return folder / f"{fingerprint}.crt", folder / f"{fingerprint}.key"
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file, in one step, by one that only its owner can read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f".{secrets.token_hex(8)}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

@@ -27,6 +27,9 @@ from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
 from moorage.gateway.reconciler import GatewayReconciler, key_of
 from moorage.gateway.releases import SITES, prepare
 from moorage.gateway.routes import Routes
+from moorage.gateway.wildcard import files as wildcard_files
+from moorage.gateway.wildcard import jobs as wildcard_jobs
+from moorage.gateway.wildcard import state as wildcard_state
 from moorage.products.domains.issuance import Permission
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.engines.ports import Locator, stored_host
@@ -37,6 +40,7 @@ FIRST_ADDRESSES_S = 5.0  # A gateway starts with stored addresses while the API 
 SYNC_INTERVAL_S = 15.0
 SHARED_SYNC_INTERVAL_S = 1.0  # where other processes change the same store
 HEARTBEAT_INTERVAL_S = 5.0
+CERTIFICATE_INTERVAL_S = 5.0  # If this process alone writes the store, it waits for a commit, too.
 
 
 def make_releases(settings: Settings) -> Unpacked:
@@ -114,9 +118,13 @@ class Gateway(Product):
 
     def register(self, handlers: Handlers) -> None:
         self.db.env.hooks.add(machines.REMOVED, "gateway", _forget)
+        if self.db.env.settings.orders_certificate:
+            wildcard_jobs.register(handlers, self.telemetry.log)
 
     async def start(self, duties: Duties) -> None:
         self._may_route.set()
+        if duties.works and self.db.env.settings.orders_certificate:
+            await self.db.write(wildcard_jobs.request)
         if duties.has_gateway:
             if self.db.env.settings.uses_postgres:
                 await self.db.write(gateways.forget_stale)
@@ -134,11 +142,25 @@ class Gateway(Product):
         is_shared = self.db.env.settings.uses_postgres
         every_s = SHARED_SYNC_INTERVAL_S if is_shared else SYNC_INTERVAL_S
         syncing = Rounds(self.telemetry, "gateway", every_s).run(self.reconciler.sync_routes)
+        loops = [syncing]
+        if self.db.env.settings.orders_certificate:
+            copying = Rounds(self.telemetry, "wildcard certificate", CERTIFICATE_INTERVAL_S, self.db.commits)
+            loops.append(copying.run(self.sync_certificate))
         if not is_shared:
-            return [syncing]
+            return loops
         # A loop of its own, because a sync may take long: it fetches releases of sites.
         beating = Rounds(self.telemetry, "gateway heartbeat", HEARTBEAT_INTERVAL_S).run(self.reconciler.beat)
-        return [syncing, beating, *([self.locator.run()] if self.locator is not None else [])]
+        return [*loops, beating, *([self.locator.run()] if self.locator is not None else [])]
+
+    async def sync_certificate(self) -> bool:
+        """Copy the ordered certificate from the store, and load it."""
+        settings = self.db.env.settings
+        ordered, failures = await self.db.read(
+            lambda tx: (wildcard_state.find_ordered(tx), wildcard_state.find_failures(tx))
+        )
+        if await asyncio.to_thread(wildcard_files.sync, settings, ordered, failures):
+            await self.reconciler.sync_routes()
+        return True
 
     async def close(self) -> None:
         if self.locator is not None:

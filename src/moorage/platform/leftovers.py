@@ -52,6 +52,7 @@ LEFTOVERS = (
     Leftover("volumes/.backup", DAY_S),
     Leftover("keys/*.partial"),
     Leftover("keys/tls/.*", name=r"\.[0-9a-f]{16}"),  # copies of the operator's certificate and key
+    Leftover("keys/acme/.*", name=r"\.[0-9a-f]{16}"),  # the ordered certificate, and the key of the ACME account
     Leftover("build-cache/functions.*/.*", name=r"\.[0-9a-f]{16}"),
     Leftover("sites/.*", name=r"\.[0-9a-f]{16}"),  # links that were not put in place
     Leftover("run/.*", name=r"\..+\.[0-9a-f]{16}\.\w+"),  # configurations of the gateway

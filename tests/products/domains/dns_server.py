@@ -116,9 +116,9 @@ async def _talk(zone: Zone, reader: asyncio.StreamReader, writer: asyncio.Stream
 
 
 @contextmanager
-def running_dns() -> Iterator[DnsServer]:
+def running_dns(zone: Zone | None = None) -> Iterator[DnsServer]:
     """Serve in a thread, so that a test that blocks its event loop still gets answers."""
-    zone, started, loop = Zone(), threading.Event(), asyncio.new_event_loop()
+    zone, started, loop = zone or Zone(), threading.Event(), asyncio.new_event_loop()
     ports: list[int] = []
 
     async def start() -> None:

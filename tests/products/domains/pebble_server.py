@@ -50,7 +50,10 @@ class Pebble:
 
 
 @contextmanager
-def running_pebble(folder: Path, *, dns: str, http_port: int, tls_port: int) -> Iterator[Pebble]:
+def running_pebble(
+    folder: Path, *, dns: str, http_port: int, tls_port: int, rejected_nonces: int = 0
+) -> Iterator[Pebble]:
+    """Run the server; it rejects a percentage of valid nonces, as Pebble does to test its clients."""
     binary = shutil.which("pebble")
     assert binary is not None, "the tests of certificates need Debian's package pebble"
     certificate, key = make_own_certificate(folder)
@@ -64,8 +67,8 @@ def running_pebble(folder: Path, *, dns: str, http_port: int, tls_port: int) -> 
         "tlsPort": tls_port,
     }
     (folder / "pebble.json").write_text(json.dumps({"pebble": config}))
-    # Disables the random delays and rejections that Pebble uses to test its clients.
-    env = {**os.environ, "PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"}
+    # Disables the random delays that Pebble uses to test its clients.
+    env = {**os.environ, "PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": str(rejected_nonces)}
     command = [binary, "-config", str(folder / "pebble.json"), "-dnsserver", dns]
     pebble = Pebble(port, management_port, certificate, ssl.create_default_context(cafile=str(certificate)))
     with (folder / "pebble.log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as child:
