@@ -166,6 +166,8 @@ def test_a_required_address_of_a_development_server_becomes_that_of_the_project(
         ("name = os.environ['SERVER_NAME']", {"SERVER_NAME": "{host}"}),
         ("url = os.environ['SITE_URL']", {"SITE_URL": "{url}"}),
         ("os.environ['SITE_URL'] = 'x'", {}),
+        ("hosts = config('ALLOWED_HOSTS', cast=Csv())", {"ALLOWED_HOSTS": "{hostname}"}),
+        ("hosts = config('ALLOWED_HOSTS', default='', cast=Csv())", {}),
         ("name = os.environ.get('SERVER_NAME')", {}),
         ("name = os.environ['DATABASE_URL'], os.environ['MAIL_SERVER']", {}),
     ],
@@ -177,6 +179,9 @@ def test_a_python_app_gets_its_own_address_without_an_example(tmp_path: Path, te
 
 
 def test_templates_of_addresses_are_filled() -> None:
-    filled = own_address.fill((("SITE_URL", "{url}"), ("SERVER_NAME", "{host}")), "http://shop.localhost:8081")
+    found = (("SITE_URL", "{url}"), ("SERVER_NAME", "{host}"), ("ALLOWED_HOSTS", "{hostname}"))
 
-    assert filled == {"SITE_URL": "http://shop.localhost:8081", "SERVER_NAME": "shop.localhost:8081"}
+    filled = own_address.fill(found, "http://shop.localhost:8081")
+
+    hosts = {"SERVER_NAME": "shop.localhost:8081", "ALLOWED_HOSTS": "shop.localhost"}
+    assert filled == {"SITE_URL": "http://shop.localhost:8081", **hosts}

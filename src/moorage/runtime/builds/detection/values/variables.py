@@ -119,7 +119,7 @@ def required(folder: Folder, language: str) -> dict[str, str]:
     if not examples or language not in ("python", "nodejs"):
         return {}
     texts = list(folder.python_files.values()) if language == "python" else secret_names.scripts(folder)
-    needs = _needed_by_python if language == "python" else _needed_by_node
+    needs = needed_by_python if language == "python" else _needed_by_node
     schema = folder.find_text("prisma/schema.prisma") or ""
     found = {}
     for name, value in examples.items():
@@ -145,7 +145,7 @@ def addresses(folder: Folder, language: str) -> tuple[str, ...]:
     return found or tuple(name for name, text in texts.items() if _FIXED.search(text))[:1]
 
 
-def _needed_by_python(texts: list[str], name: str) -> bool:
+def needed_by_python(texts: list[str], name: str) -> bool:
     reads = re.compile(
         rf"\benviron\s*\[\s*['\"]{name}['\"]\s*\]"
         rf"|\b(?:environ\.get|getenv)\(\s*['\"]{name}['\"]\s*\)\s*[.\[]|\b(?:int|float)\(\s*os\.(?:environ\.get|getenv)\("
