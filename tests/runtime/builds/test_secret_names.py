@@ -19,6 +19,8 @@ from moorage.runtime.builds.detection.reading import Folder
         ("key = os.environ.get('DJANGO_SECRET_KEY')", ["DJANGO_SECRET_KEY"]),
         ("key = os.getenv('JWT_SECRET_KEY')", ["JWT_SECRET_KEY"]),
         ("SECRET_KEY = config('SECRET_KEY')", ["SECRET_KEY"]),
+        ("SECRET_KEY: SecretStr = config('SECRET_KEY', cast=SecretStr)", ["SECRET_KEY"]),
+        ("SECRET_KEY = config('SECRET_KEY', default='x', cast=str)", []),
         ("SECRET_KEY = env.str(\n    'SECRET_KEY'\n)", ["SECRET_KEY"]),
         ("class Settings(BaseSettings):\n    secret_key: str\n    jwt_secret: str = 'x'\n", ["SECRET_KEY"]),
         ("SECRET_KEY = os.environ.get('SECRET_KEY', 'for development')", []),

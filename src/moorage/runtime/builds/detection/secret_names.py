@@ -24,7 +24,8 @@ MAX_SCRIPT_BYTES = 2**16
 _ANY = "|".join(sorted(NAMES, key=len, reverse=True))
 # Reads without a default: another argument, `or`, `||` or `??` would follow.
 _PYTHON = re.compile(
-    rf"(?:\benviron(?:\.get)?\s*[\[(]|\bgetenv\(|\bconfig\(|\benv(?:\.str)?\()\s*['\"]({_ANY})['\"]\s*[\])](?!\s*or\b)"
+    rf"(?:\benviron(?:\.get)?\s*[\[(]|\bgetenv\(|\bconfig\(|\benv(?:\.str)?\()\s*['\"]({_ANY})['\"]\s*"
+    r"(?:,\s*cast\s*=\s*[\w.]+(?:\(\))?\s*)?[\])](?!\s*or\b)"
 )
 _PYDANTIC = re.compile(rf"^[ \t]+({_ANY})\s*:\s*(?:str|SecretStr)\s*(?:#.*)?$", re.MULTILINE | re.IGNORECASE)
 _NODE = re.compile(rf"\bprocess\.env(?:\.({_ANY})\b|\[['\"]({_ANY})['\"]\])(?!\s*(?:\|\||\?\?|\?|=[^=]))")
