@@ -166,6 +166,8 @@ class Builder:
         return Built(replace(plan, image=digest), request.source)
 
     def _trim_caches(self) -> None:
+        if not self._caches.is_dir():
+            return  # No build has needed a cache yet.
         disk = shutil.disk_usage(self._caches)
         caches.trim(self._caches, caches.limit(disk.total, disk.free))
 
