@@ -6,7 +6,8 @@ kept connections: a function call, a read of the API and a page of a site. Round
 Clients on other machines would take no CPU time from the platform. So the measuring client has a realtime priority, and
 the clients of the flood are in an idle-class cgroup: they get only the CPU time that the platform leaves. SCHED_IDLE
 alone is not enough: with autogroup scheduling it counts only within a session, which itself has the normal weight. The
-cgroup is one of the platform's idle groups, because a second idle entity beside theirs would make others wait.
+cgroup is one of the platform's idle groups, because a second idle entity beside theirs would make others wait. Without
+cgroups, the clients have a session with the lowest weight.
 """
 
 from __future__ import annotations
@@ -182,6 +183,7 @@ def _flood(platform: Platform, orders: Orders, folder: Path) -> Iterator[None]:
         stdout=subprocess.PIPE,
         stderr=(folder / "clients.log").open("ab"),
         env=env,
+        start_new_session=True,
         preexec_fn=processes.die_with_parent,
     )
     assert clients.stdin is not None

@@ -1,8 +1,8 @@
 """The clients of one organization that floods the platform: calls, logs, uploads, pushes and streams at once.
 
 `python -m bench.flood_clients` reads its orders as JSON from standard input and floods until it is ended. It runs in
-the idle scheduling class, in the cgroup that `bench.flood` moves it to: clients of a real flood have machines of their
-own.
+the idle scheduling class, in the session and the cgroup that `bench.flood` gives it: clients of a real flood have
+machines of their own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.function_platform import multipart
+from moorage.core.kit.processes.sessions import set_session_nice
 
 BOUNDARY = "the-bench-boundary"
 CALL_S = 30.0
+LOWEST_PRIORITY = 19
 REFUSED_PAUSE_S = 0.2  # after 429 or a broken connection
 
 
@@ -50,6 +52,7 @@ def main() -> int:
     orders = Orders(**json.load(sys.stdin))
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    set_session_nice(LOWEST_PRIORITY)
     kinds: list[tuple[int, Callable[[Orders, int], None]]] = [
         (orders.callers, lambda orders, _: _call(orders, orders.burn)),
         (orders.printers, lambda orders, _: _call(orders, orders.talk)),

@@ -464,8 +464,9 @@ def test_a_process_number_that_was_given_anew_is_not_taken_for_the_old_one(start
 
 def test_an_ordinary_user_gets_lists_of_processes_that_still_stop_and_end() -> None:
     code = """
-import json, subprocess, time
+import json, os, subprocess, time
 from moorage.runtime.sandbox.cgroups import groups as cgroups
+from moorage.runtime.sandbox.cgroups import policies
 found = cgroups.find("user")
 child = subprocess.Popen(["sleep", "100"])
 group = found.create("cell-1")
@@ -475,8 +476,11 @@ deadline = time.monotonic() + 30
 while (state := open(f"/proc/{child.pid}/stat").read().split()[2]) != "T" and time.monotonic() < deadline:
     time.sleep(0.01)
 group.idle(True)
+group.idle(False)
+policy = os.sched_getscheduler(child.pid)
 group.kill()
-print(json.dumps([found.kind, sorted(found.controllers), found.sweep(), state, child.wait()]))
+can_leave_idle = policies.can_leave_idle(found.controllers)
+print(json.dumps([found.kind, sorted(found.controllers), found.sweep(), state, policy, can_leave_idle, child.wait()]))
 """
     clean = {"PYTHONPATH": str(in_reach(SRC)), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["/usr/bin/python3", "-c", code]
@@ -485,4 +489,4 @@ print(json.dumps([found.kind, sorted(found.controllers), found.sweep(), state, c
     )
 
     assert done.stderr == ""
-    assert json.loads(done.stdout) == ["none", ["cpuacct", "freezer"], 0, "T", -9]
+    assert json.loads(done.stdout) == ["none", ["cpuacct", "freezer", "idle"], 0, "T", os.SCHED_IDLE, False, -9]

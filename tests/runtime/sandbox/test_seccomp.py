@@ -159,6 +159,17 @@ def test_memory_that_is_not_mapped_cannot_be_made_where_nothing_counts_it(arch: 
     assert verdicts(uncounted) == [FAIL | errno.ENOSYS] * 4 + [ALLOW] * 3 + [FAIL | errno.ENOSPC] * 3
 
 
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+def test_a_session_with_a_cpu_share_of_its_own_is_only_pretended(arch: str) -> None:
+    programs = [seccomp.build(notify=False, keeps_session=keeps_session, arch=arch) for keeps_session in (False, True)]
+    number = syscalls.number("setsid", arch)
+    assert number is not None
+
+    verdicts = [verdict(program, AUDIT_ARCH[arch], number, (0,) * 6) for program in programs]
+
+    assert verdicts == [ALLOW, FAIL]
+
+
 @pytest.mark.boundary("tenant-to-tenant", "Code in a sandbox cannot take its files out of their project quota.")
 def test_a_file_stays_in_its_project_quota() -> None:
     code = """

@@ -6,20 +6,24 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, lab_on, running, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, is_cell, lab_on, pids, running, until
 
 from moorage.runtime.sandbox.cgroups import groups as cgroups
+from moorage.runtime.sandbox.cgroups import policies
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
 from moorage.runtime.workers.cpu.fairness import CpuCredit, Fairness
 from moorage.runtime.workers.cpu.rescheduler import Rescheduler
+from moorage.runtime.workers.messages import Message
 from moorage.runtime.workers.sandbox import FunctionSandbox
 
 pytestmark = pytest.mark.group("cells-fairness")
@@ -30,7 +34,10 @@ WAIT = f"import time; open('/proc/self/comm', 'w').write({WAITING!r}); time.slee
 # Hosts that support the idle class, with and without cgroups.
 KINDS = [
     kind
-    for kind, can in (("found", "idle" in cgroups.look()[1]), ("none", "idle" in NoCgroups().controllers))
+    for kind, can in (
+        ("found", "idle" in cgroups.look()[1]),
+        ("none", policies.can_leave_idle(NoCgroups().controllers)),
+    )
     if can or kind == "none"
 ]
 
@@ -69,7 +76,7 @@ def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
 
 @pytest.fixture
 def fairness() -> Iterator[Fairness]:
-    made = Fairness(Rescheduler())
+    made = Fairness(Rescheduler(), can_leave_idle=True)
     yield made
     made.stop()
 
@@ -118,7 +125,7 @@ def test_a_long_computation_steps_back_until_its_call_ends(
 
     assert behind is ("idle" in groups.controllers)
     assert not sandbox.is_idle_class
-    assert not is_scheduled_idle(sandbox)
+    assert is_scheduled_idle(sandbox) is not policies.can_leave_idle(groups.controllers)
 
 
 def test_a_call_that_waits_does_not_step_back(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
@@ -144,6 +151,7 @@ def test_a_computation_that_nobody_watches_is_left_alone(fairness: Fairness, mak
 
 
 def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(
+    groups: Cgroups,
     fairness: Fairness,
     make_sandbox: MakeSandbox,
 ) -> None:
@@ -160,7 +168,32 @@ def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has
         sandbox.group.thaw()
 
     assert others == [False] * len(modest)
-    assert not any(is_scheduled_idle(sandbox) for sandbox in greedy)
+    can_leave_idle = policies.can_leave_idle(groups.controllers)
+    assert [is_scheduled_idle(sandbox) for sandbox in greedy] == [not can_leave_idle] * 2
+
+
+def test_sandboxes_that_cannot_leave_the_idle_class_are_replaced_once_it_is_left(make_sandbox: MakeSandbox) -> None:
+    sent: list[Message] = []
+    fairness = Fairness(Rescheduler(), can_leave_idle=False)
+    fairness.cores = 0
+    greedy, other = make_sandbox(BURN), make_sandbox(WAIT, org="2")
+    greedy.owner = SimpleNamespace(channel=SimpleNamespace(send=sent.append))
+    fairness.watch(greedy)
+    try:
+        check_until(fairness, lambda: greedy.is_idle_class, greedy, other)
+        before = list(sent)
+        fairness.unwatch(greedy)
+        is_idle_after_call = greedy.is_idle_class
+        fairness.cores = 1000
+        greedy.group.freeze()
+        check_until(fairness, lambda: bool(sent), greedy, other)
+        greedy.group.thaw()
+    finally:
+        fairness.stop()
+
+    assert (before, is_idle_after_call) == ([], True)
+    assert sent == [{"replace": greedy.number}]
+    assert greedy.is_idle_class
 
 
 @pytest.mark.boundary("tenant-to-tenant", "A flood of calls stays in the idle class while it gets half of its share.")
@@ -276,3 +309,64 @@ def test_a_function_makes_way_while_it_computes_and_no_longer(mode: str) -> None
     assert "1" not in before
     assert ("1" in during) is can
     assert call.result() is None
+
+
+def session_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+
+
+def idle_sandboxes(host: Host) -> set[int]:
+    """Return the sandboxes that have the policy of the idle class."""
+    found = set()
+    for pid in host.sandboxes():
+        with suppress(ProcessLookupError):
+            if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+                found.add(pid)
+    return found
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Without cgroups, code of a function cannot get a CPU share of its own.")
+def test_without_cgroups_functions_stay_in_the_session_of_the_invoker() -> None:
+    code = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True); os.setsid(); answer = os.getsid(0)"
+    with running("user") as host:
+        before = set(pids())
+        session = lab_on(host).run(code)
+        new = set(pids()) - before
+        sleeping = [pid for pid in new if is_cell(pid) and Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+        sessions = {session_of(pid) for pid in [*host.sandboxes(), *sleeping]}
+        own = session_of(host.invoker.pid)
+
+    has_weights = os.getuid() != 0 and "cpu" in cgroups.look()[1]
+    assert len(sleeping) == 1
+    # The session leader is outside of the PID namespace.
+    assert (session == 0, sessions == {own}) == (not has_weights, not has_weights)
+
+
+@pytest.mark.boundary(
+    "tenant-to-tenant", "A greedy organization gets no normal CPU priority as an ordinary user either."
+)
+def test_without_cgroups_sandboxes_in_the_idle_class_are_replaced_and_no_call_fails() -> None:
+    burn = "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass"
+    with running("user") as host, ThreadPoolExecutor(4) as threads:
+        greedy, others = lab_on(host), [lab_on(host, org=str(org)) for org in range(2, 17)]
+        is_over = threading.Event()
+
+        def compute() -> None:
+            while not is_over.is_set():
+                greedy.run(burn)
+
+        def has_idle_sandboxes() -> bool:
+            for each in (greedy, *others):
+                each.run("answer = 1")
+            return bool(idle_sandboxes(host)) or "1" in idle_states(host)
+
+        flood = [threads.submit(compute) for _ in range(4)]
+        try:
+            until(has_idle_sandboxes, "sandboxes in the idle class")
+        finally:
+            is_over.set()
+        for each in flood:
+            each.result()
+        until(lambda: not has_idle_sandboxes(), "their end")
+
+        assert greedy.run("answer = 2") == 2

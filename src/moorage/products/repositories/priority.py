@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 
+from moorage.core.kit.processes.sessions import set_session_nice
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, Group
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.sandbox.usage import process_tree
@@ -31,9 +32,7 @@ def be_nice(pid: int) -> None:
     """Lower the priority of a process group that has its own session."""
     with contextlib.suppress(OSError):  # It may have ended.
         os.setpriority(os.PRIO_PGRP, pid, NICE)
-    # With autogroup scheduling, nice values count only within a session.
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/autogroup", "w") as autogroup:
-        autogroup.write(str(NICE))
+    set_session_nice(NICE, pid)
 
 
 class GitGroups:

@@ -29,6 +29,7 @@ class InvokerLink:
         self.on_refused: Callable[[int, str], None]
         self.on_ended: Callable[[Message], None]
         self.on_memory: Callable[[], None]
+        self.on_replace: Callable[[int], None]
 
     async def run(self) -> None:
         """Reconnect until cancelled; unanswered takes are repeated after each reconnect."""
@@ -79,6 +80,8 @@ class InvokerLink:
             self.on_refused(message["refused"]["take"], message["refused"]["why"])
         elif "ended" in message:
             self.on_ended(message["ended"])
+        elif "replace" in message:
+            self.on_replace(message["replace"])
         elif "memory" in message or "hello" in message:
             state: dict[str, Any] = message.get("memory") or message["hello"]
             self.sandbox = state.get("sandbox", self.sandbox)

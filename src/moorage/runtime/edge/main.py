@@ -112,6 +112,7 @@ async def serve(settings: EdgeSettings) -> None:
     table = Table(settings.api_host, pool.retire, RouteFile(run / ROUTE_FILE, settings.keys))
     link.on_sandbox, link.on_refused = pool.sandbox_taken, pool.take_refused
     link.on_ended, link.on_memory = pool.sandbox_ended, pool.memory_changed
+    link.on_replace = pool.replace
 
     wakeups, saver = WakeupSender(run / "edge-events.sock"), RouteSaver(table)
     announce_records(writer, wakeups)

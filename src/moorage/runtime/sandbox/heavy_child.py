@@ -17,6 +17,7 @@ import traceback
 from queue import SimpleQueue
 from typing import Any
 
+from moorage.core.kit.processes.sessions import set_session_nice
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
 from moorage.runtime.sandbox.cgroups import v1 as cgroups_v1
 from moorage.runtime.sandbox.heavy import IDLE_CLASS_OPTION, Refused
@@ -51,9 +52,7 @@ def lower_priority(*, in_idle_class: bool = False) -> None:
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)
-    # With autogroup scheduling, nice values count only within a session.
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
-        autogroup.write(str(NICE))
+    set_session_nice(NICE)
 
 
 def answer(work: str, *args: str) -> dict[str, Any]:

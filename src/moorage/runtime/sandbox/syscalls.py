@@ -93,6 +93,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setresgid": (119, 149),
     "setresuid": (117, 147),
     "setreuid": (113, 145),
+    "setsid": (112, 157),
     "setsockopt": (54, 208),
     "settimeofday": (164, 170),
     "setuid": (105, 146),

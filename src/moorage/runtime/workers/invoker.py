@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from moorage.runtime.sandbox.cgroups import policies
 from moorage.runtime.sandbox.rcu import expedited_rcu
 from moorage.runtime.workers.code_mounts import CodeMounts
 from moorage.runtime.workers.cpu.fairness import Fairness
@@ -83,7 +84,7 @@ class Invoker:
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
-        self.fairness = Fairness(Rescheduler())
+        self.fairness = Fairness(Rescheduler(), can_leave_idle=policies.can_leave_idle(groups.controllers))
         self.snapshots = Snapshots(self)
         self.empty_sandboxes = EmptySandboxes(self)
         self.memory = MemoryMonitor(self._report_pressure, watches_sandboxes="memory" not in groups.controllers)

@@ -96,6 +96,11 @@ class FunctionSandbox:
                 self.group.thaw()
             self.is_frozen = False
 
+    def replace(self) -> None:
+        """Let the edge end this sandbox after its current calls; further calls get another one."""
+        if self.owner is not None:
+            self.owner.channel.send({"replace": self.number})
+
     def output(self) -> dict[str, str]:
         """Return the unread output: the end of the native output, and the log journal."""
         out, err, journal = self.outputs

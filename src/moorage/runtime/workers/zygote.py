@@ -69,8 +69,8 @@ def main() -> None:
     os.environ.update(setup["env"])
     if setup["own_users"]:
         sys_.drop_bounding_set()
-    is_counted = setup["is_counted"]
-    programs = {notify: seccomp.build(notify=notify, is_counted=is_counted) for notify in (True, False)}
+    rules = {"is_counted": setup["is_counted"], "keeps_session": setup["keeps_session"]}
+    programs = {notify: seccomp.build(notify=notify, **rules) for notify in (True, False)}
     flags = sys_.CLONE_PARENT | (NAMESPACES if setup["sandbox"] else 0)
     gc.collect()
     gc.freeze()
@@ -108,7 +108,7 @@ def _run_sandbox(
     """Set up and seal the sandbox after the fork, then run the worker of BEGIN."""
     try:
         data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
-        os.setsid()  # Else a signal to the process group would reach its members in other namespaces.
+        os.setpgid(0, 0)  # Else a signal to the process group would reach its members in other namespaces.
         if setup["sandbox"]:
             inside.mount_own("function", {"/code": code}, f"size={message['tmp_mb']}m,nr_inodes=20000")
         _arrange_descriptors(data, outputs)

@@ -40,6 +40,7 @@ class Setup:
     root: str
     runtimes: dict[str, Runtime]
     is_counted: bool = True  # the cgroup memory controller is available
+    keeps_session: bool = False  # sandboxes stay in one session, because no cgroup has their CPU weight
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -65,6 +66,7 @@ class Zygote:
             "sandbox": setup.sandbox,
             "notify": setup.notify,
             "is_counted": setup.is_counted,
+            "keeps_session": setup.keeps_session,
             "own_users": setup.own_users and setup.sandbox,
             "root": setup.root,
             "env": {**SANDBOX_ENV, **setup.env},

@@ -78,6 +78,7 @@ class Instance(asyncio.Protocol):
         self.is_open = False  # accepts calls: its code is loaded, and it is not ending
         self.is_frozen = False
         self.is_watched = False
+        self.is_outdated = False  # ends after its calls
         self.is_closed = False
         self.kill_reason = ""  # set if the pool killed it
         self.is_attached = False  # the transport owns the socket

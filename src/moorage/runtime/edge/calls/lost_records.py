@@ -1,21 +1,10 @@
-"""The spool that calls are recorded in, and a log line for calls that were not."""
+"""A log line for calls that were not recorded."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 REPORT_INTERVAL_S = 1.0
-
-
-class Spool(Protocol):
-    """Destination of records. Appended records survive the end of this process."""
-
-    def append(self, record: bytes, log: bytes | memoryview = b"") -> None: ...
-
-    def append_plain(self, packed: bytes) -> None: ...
-
-    def limit_log(self, log: bytes | memoryview, org_id: int) -> bytes | memoryview: ...
 
 
 class LostRecords:

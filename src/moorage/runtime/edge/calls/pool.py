@@ -23,9 +23,9 @@ from moorage.runtime.edge.calls.instance import (
     PooledFunction,
     native_log_entries,
 )
-from moorage.runtime.edge.calls.lost_records import LostRecords, Spool
 from moorage.runtime.edge.calls.pause import IDLE_CHECK_INTERVAL_S, Pause
 from moorage.runtime.edge.calls.reasons import load_message, reason, timeout_message, waited_message
+from moorage.runtime.edge.calls.recorder import Recorder, Spool
 from moorage.runtime.edge.calls.replies import FRAME_TIMEOUT_S, Replies
 from moorage.runtime.edge.calls.scheduling import Scheduling
 from moorage.runtime.edge.calls.supply import Link, Supply
@@ -36,14 +36,12 @@ from moorage.runtime.workers.frames import DONE, ENDING
 WATCH_AFTER_S = 0.15  # run time from which the invoker checks whether a call is CPU-bound
 BUSY_REPORT_INTERVAL_S = 0.25
 END_REPORT_TIMEOUT_S = 1.0  # wait for the invoker's report about an ended sandbox
-_encode = spool.encode
 _pack_plain = spool.pack_plain
 
 
 class Pool:
     def __init__(self, link: Link, records: Spool, caps: Caps, find: Callable[[int], Any]) -> None:
         self._link = link
-        self._records = records
         self._caps = caps
         self._find = find  # function id -> its current Function
         self._by_sandbox: dict[int, Instance] = {}
@@ -53,7 +51,7 @@ class Pool:
         self.replies = Replies()
         self._end_reports: dict[int, dict[str, Any]] = {}
         self._loop = asyncio.get_running_loop()
-        self._lost = LostRecords(self._loop)
+        self._recorder = Recorder(records, self._loop)
         self.soon = self._loop.call_soon
         self._idle_checked_at = self._busy_reported_at = time.perf_counter()
         self.calls = 0
@@ -72,7 +70,7 @@ class Pool:
             instance = function.find_instance(call, call.arrived)
             if instance is not None:
                 if call.is_alone:
-                    self._note_start(call)
+                    self._recorder.record_start(call)
                 instance.send(call, call.arrived)
                 return
         if not self._backlog.has_room(call):
@@ -88,15 +86,6 @@ class Pool:
             self._backlog.release(call)
         call.refuse(failure)
 
-    def _note_start(self, call: Call) -> None:
-        function, now_ms = call.function, int(time.time() * 1000)
-        self._write(
-            _encode(
-                spool.START, call.source, True, False, function.id, function.org_id, function.version,
-                function.memory_mb, now_ms, 0, 0, call.schedule, call.activation,
-            )
-        )  # fmt: skip
-
     def _dispatch_queue(self, function: PooledFunction) -> None:
         """Send queued calls to instances that can take them."""
         queue = function.queue
@@ -108,7 +97,7 @@ class Pool:
             call = queue.popleft()
             self._backlog.count(call, -1)
             if call.is_alone:
-                self._note_start(call)
+                self._recorder.record_start(call)
             instance.send(call, now)
         if queue:
             self._supply.grow(function)
@@ -159,9 +148,10 @@ class Pool:
         if instance.is_watched:
             instance.is_watched = False
             self._link.send({"unwatch": instance.sandbox_id})
-        if function.is_retired:
+        if instance.is_outdated:
             if not instance.calls:
                 self._drop(instance)
+                self._dispatch_queue(function)
         elif function.queue:
             self._dispatch_queue(function)
 
@@ -185,42 +175,19 @@ class Pool:
             )  # fmt: skip
             function.observe(ran_us, call.number)
         self.calls += len(plain)
-        try:
-            self._records.append_plain(b"".join(packed))
-        except OSError as problem:
-            self._lost.note(problem, len(plain))
+        self._recorder.record_packed(packed)
         for call, status, kind, body, _ in plain:
             cast(WebCall, call).reply_plainly(status, kind, body)
         self._after_reply(instance)
 
     def _record_end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes | memoryview) -> None:
-        function = call.function
         self.calls += 1
         if call.is_large:
             self._backlog.release(call)
-        if log:
-            log = self._records.limit_log(log, function.org_id)
-        wait_us = int((now - call.arrived) * 1e6) - run_us
-        record = _encode(
-            spool.END, call.source, error is None, call.cold, function.id, function.org_id, function.version,
-            function.memory_mb, int(time.time() * 1000) - run_us // 1000, run_us, wait_us if wait_us > 0 else 0,
-            call.schedule, call.activation, error.encode("utf-8", "replace") if error else b"", len(log),
-        )  # fmt: skip
-        self._write(record, log)
-
-    def _write(self, record: bytes, log: bytes | memoryview = b"") -> None:
-        try:
-            self._records.append(record, log)
-        except OSError as problem:
-            self._lost.note(problem)
+        self._recorder.record_end(call, run_us, now, error, log)
 
     def printed_late(self, instance: Instance, activation: bytes, log: bytes) -> None:
-        function, kept = instance.function, self._records.limit_log(log, instance.function.org_id)
-        record = _encode(
-            spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
-            function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", len(kept),
-        )  # fmt: skip
-        self._write(record, kept)
+        self._recorder.record_late_log(instance.function, activation, log)
 
     # Failures.
 
@@ -368,7 +335,7 @@ class Pool:
             self._drop(instance)
             self._fail_waiting(instance.function, message, log)
             return
-        instance.is_open = not instance.function.is_retired
+        instance.is_open = not instance.is_outdated and not instance.function.is_retired
         instance.idle_since = time.perf_counter()
         if not instance.is_open:
             self._drop(instance)
@@ -409,13 +376,22 @@ class Pool:
             old.queue.popleft()
             self._backlog.count(call, -1)
         for instance in list(old.instances):
-            instance.is_open = False
-            if not instance.calls and instance.is_loaded:
-                self._drop(instance)
+            self._end_after_calls(instance)
         if new is not None:
             new.samples, new.slow_share, new.mean_us = old.samples, old.slow_share, old.mean_us
             new.depth = old.depth
         self._requeue(calls)
+
+    def replace(self, sandbox_id: int) -> None:
+        """End an instance after its calls; queued calls get another one."""
+        instance = self._by_sandbox.get(sandbox_id)
+        if instance is not None:
+            self._end_after_calls(instance)
+
+    def _end_after_calls(self, instance: Instance) -> None:
+        instance.is_open, instance.is_outdated = False, True
+        if not instance.calls and instance.is_loaded:
+            self._drop(instance)
 
     # Periodic checks.
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterable
 
-from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.cgroups import files, policies
 from moorage.runtime.sandbox.usage import process_tree
 
 KILL_TIMEOUT_S = 0.5
@@ -44,8 +43,7 @@ class ProcessGroup:
         self._send_to_all(signal.SIGCONT)
 
     def idle(self, on: bool) -> None:
-        if can_leave_idle():
-            process_tree.set_idle(self.processes(), on)
+        policies.set_idle(self.processes, on)
 
     def cpu_us(self) -> int:
         # The times of ended processes are lost; the returned total never decreases.
@@ -86,7 +84,7 @@ class NoCgroups:
     kind = "none"
 
     def __init__(self) -> None:
-        self.controllers = frozenset({"freezer", "cpuacct"} | ({"idle"} if can_leave_idle() else set()))
+        self.controllers = frozenset({"freezer", "cpuacct", "idle"})
 
     def create(self, name: str) -> ProcessGroup:
         return ProcessGroup()
@@ -99,26 +97,3 @@ class NoCgroups:
 
     def close(self) -> None:
         """No cgroup was created."""
-
-
-_idle: list[bool] = []
-
-
-def can_leave_idle() -> bool:
-    """Whether this user may leave SCHED_IDLE; unprivileged users usually may not."""
-    if not _idle:
-        trial = threading.Thread(target=lambda: _idle.append(_goes_idle_and_back()))
-        trial.start()
-        trial.join()
-    return _idle[0]
-
-
-def _goes_idle_and_back() -> bool:
-    """Test on the current thread, which must end afterwards: it may stay idle."""
-    own = [threading.get_native_id()]
-    try:
-        for policy in (os.SCHED_IDLE, os.SCHED_OTHER):
-            os.sched_setscheduler(own[0], policy, os.sched_param(0))
-    except OSError:
-        return False
-    return True

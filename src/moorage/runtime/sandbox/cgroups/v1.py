@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.cgroups import files, policies
 from moorage.runtime.sandbox.cgroups.v2 import Unified
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -109,16 +109,18 @@ class V1Group:
             files.send(self.processes(), signal.SIGCONT)
 
     def idle(self, on: bool) -> None:
-        if not self._cpu or on == self._is_idle:
+        if on == self._is_idle:
             return
-        if self._idle_folder:
+        if not self._cpu:
+            policies.set_idle(self.processes, on)
+        elif self._idle_folder:
             source, target = (self._cpu, self._idle_folder) if on else (self._idle_folder, self._cpu)
             self._move_cpu_cgroup(source, target)
         elif self._layout.has_idle:
             files.write(f"{self._cpu}/cpu.idle", str(int(on)))
             self._written.pop(f"{self._cpu}/cpu.shares", None)  # Leaving the idle class resets the shares.
         self._is_idle = on
-        if not on or not self._layout.has_idle:
+        if self._cpu and (not on or not self._layout.has_idle):
             self._ensure(f"{self._cpu}/cpu.shares", MIN_SHARES if on else self._shares)
 
     def _move_cpu_cgroup(self, source: str, target: str) -> None:

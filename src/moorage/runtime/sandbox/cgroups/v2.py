@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.cgroups import files, policies
 from moorage.runtime.sandbox.usage import process_tree
 
 DELEGATED = ("memory", "cpu", "pids")
@@ -78,6 +78,8 @@ class V2Group:
     def idle(self, on: bool) -> None:
         if on == self._is_idle:
             return
+        if "cpu" not in self._cgroups.controllers:
+            policies.set_idle(self.processes, on)
         if "idle" in self._cgroups.controllers:
             files.write(f"{self.folder}/cpu.idle", str(int(on)))
             self._written.pop("cpu.weight", None)  # Leaving the idle class resets the weight.

@@ -63,15 +63,18 @@ class CpuCredit:
 
 
 class Fairness:
-    def __init__(self, rescheduler: Rescheduler) -> None:
+    def __init__(self, rescheduler: Rescheduler, *, can_leave_idle: bool) -> None:
+        """Where sandboxes cannot leave the idle class, they are replaced once their organization has left it."""
         self._rescheduler = rescheduler
+        self._can_leave_idle = can_leave_idle
         self.cores = len(os.sched_getaffinity(0))
         self._watched: dict[FunctionSandbox, WatchedCall] = {}
         self._credits: dict[str, CpuCredit] = {}
         self._by_org: dict[str, set[FunctionSandbox]] = {}  # also sandboxes that are not busy
 
     def watch(self, sandbox: FunctionSandbox) -> None:
-        if sandbox not in self._watched:
+        # A sandbox that would have to end after each long computation would lose its state each time.
+        if self._can_leave_idle and sandbox not in self._watched:
             self._watched[sandbox] = WatchedCall(sandbox, time.monotonic())
 
     def unwatch(self, sandbox: FunctionSandbox) -> None:
@@ -151,8 +154,10 @@ class Fairness:
             return
         credit.is_idle_class = is_idle_class
         for sandbox in self._by_org.get(org, set()) | credit.sandboxes.keys():
-            if is_idle_class or sandbox not in self._watched:
+            if is_idle_class or (self._can_leave_idle and sandbox not in self._watched):
                 set_idle_class(sandbox, is_idle_class)
+            elif sandbox.is_idle_class and not self._can_leave_idle:
+                sandbox.replace()
 
     def _has_debt(self, org: str) -> bool:
         credit = self._credits.get(org)
