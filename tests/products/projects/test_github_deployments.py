@@ -147,6 +147,28 @@ async def test_a_forks_code_waits_for_approval_and_each_new_commit_waits_again(
     assert (await team.api.post("/v1/projects/site/previews/7/approve")).status == 409
 
 
+@pytest.mark.boundary(
+    "supply-chain", "A pull request from a fork waits for approval, also where its number was a branch's before."
+)
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_fork_with_the_number_of_a_branch_waits_for_approval(
+    team: Team, app: App, db: Database, closes: bool
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+    if closes:
+        await tell(app, db, "pull_request", pull("closed"), "two")
+
+    await tell(app, db, "pull_request", pull(sha=NEXT, fork="eve/site"), "three")
+
+    found = (await previews(team))[0]
+    assert (found["status"], found["fork"]) == ("waiting", True)
+    assert NEXT not in {each["commitSha"] for each in await team.deployments()}
+    await team.api.post("/v1/projects/site/previews/7/approve")
+    await tell(app, db, "pull_request", pull("synchronize", SHA), "four")
+    assert (await previews(team))[0]["status"] == "waiting"
+
+
 @pytest.mark.boundary("supply-chain", "A fork's build never writes the cache of builds that get secrets.")
 async def test_a_fork_s_build_has_a_cache_of_its_own(team: Team, stranger: Team, app: App, db: Database) -> None:
     await team.create(prPreview=True)

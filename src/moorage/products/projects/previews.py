@@ -40,10 +40,14 @@ def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview 
         return _open(tx, org_id, project, pull)
     if preview.status == PreviewStatus.CLOSED and not names.is_available(tx, org_id, preview.name):
         return None
+    # A repository that was deleted and created again numbers its pull requests from 1, so the same number may come from
+    # a fork later.
+    is_fork = preview.is_fork or pull.is_fork
     tx.run(
         tables.SET_PREVIEW,
         org_id=org_id,
         id=preview.id,
+        is_fork=is_fork,
         title=pull.title,
         repository_name=pull.repository,
         branch=pull.branch,
@@ -51,9 +55,10 @@ def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview 
         now=tx.now,
     )
     if preview.status == PreviewStatus.CLOSED:
-        move(tx, PREVIEW, preview, to=PreviewStatus.WAITING if preview.is_fork else PreviewStatus.ACTIVE)
+        move(tx, PREVIEW, preview, to=PreviewStatus.WAITING if is_fork else PreviewStatus.ACTIVE)
     current = _get(tx, org_id, preview.id)
-    if current.status == PreviewStatus.ACTIVE and current.is_fork and current.commit_sha != preview.commit_sha:
+    is_approved = preview.is_fork and current.commit_sha == preview.commit_sha
+    if current.status == PreviewStatus.ACTIVE and is_fork and not is_approved:
         # The approval was for one commit only.
         move(tx, PREVIEW, current, to=PreviewStatus.CLOSED)
         move(tx, PREVIEW, current, to=PreviewStatus.WAITING)

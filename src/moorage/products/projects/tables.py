@@ -300,6 +300,7 @@ SET_PREVIEW = Command(
     update(preview)
     .where((_v.org_id == arg("org_id")) & (_v.id == arg("id")))
     .values(
+        is_fork=arg("is_fork"),
         title=arg("title"),
         repository_name=arg("repository_name"),
         branch=arg("branch"),
