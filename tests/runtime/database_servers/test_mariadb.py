@@ -13,7 +13,7 @@ from tests.runtime.database_servers.server_contract import ServerContract
 from tests.runtime.database_servers.server_support import MARIADB, Lab, Server, a_lab, find_software, rows
 
 from moorage.runtime.database_servers.mariadb.configuration import ENVIRONMENT, usable_connections
-from moorage.runtime.database_servers.ports import REPLICATOR
+from moorage.runtime.database_servers.ports import DATA, REPLICATOR
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +156,13 @@ def test_one_of_two_servers_writes_down_what_it_does(lab: Lab, server: Server) -
     assert one.ask("SELECT @@log_bin, @@server_id, @@gtid_strict_mode, @@sync_binlog") == [(1, 2, 1, 1)]
     assert one.ask("SELECT @@gtid_binlog_pos LIKE '0-2-%'") == [(1,)]
     one.stop()
+
+
+@pytest.mark.parametrize(("engine", "ending"), [("InnoDB", "ibd"), ("MyISAM", "MYD")])
+def test_the_file_of_a_table_stays_in_the_data_folder(server: Server, engine: str, ending: str) -> None:
+    server.ask(f"CREATE TABLE placed_{ending} (id int) ENGINE={engine} DATA DIRECTORY='/tmp'")
+
+    file = server.folder / DATA / server.names.database / f"placed_{ending}.{ending}"
+    assert file.is_file()
+    assert not file.is_symlink()
+    assert server.ask(f"SELECT count(*) FROM placed_{ending}") == [(0,)]

@@ -46,6 +46,9 @@ def _files(software: Software, home: str, inside: str) -> Settings:
         "tmpdir": f"{inside}/{RUN}/{TEMPORARY}",
         "secure_file_priv": f"{inside}/{RUN}/{FILES}",
         "local_infile": 0,
+        # `DATA DIRECTORY` of a table would lead out of the data folder, into /tmp for example: backups do not contain
+        # such a file, and the next start of the server does not find it.
+        "loose_symbolic_links": 0,
     }
     outside = Path(software.home)
     if (outside / "english").is_dir():
