@@ -11,6 +11,7 @@ from tests.accounts.identity.support import IN_PRODUCTION, make_house, whole_sto
 from tests.builders import make_org, make_token, make_user, session_for
 from tests.client import Client
 
+from moorage.accounts.identity import gate
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock, to_wire
@@ -221,6 +222,20 @@ async def test_when_a_token_was_last_used_is_noted_once_a_minute(api: Client, db
 
     assert within == to_wire(begun)
     await last_used(api, session, to_wire(clock.now()))
+
+
+async def test_a_list_right_after_the_first_use_of_a_token_shows_it(
+    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "LAST_USED_DELAY_S", 0.5)
+    user = await make_user(db)
+    token = await make_token(db, user, (await make_org(db, user)).id)
+
+    unused = (await api.get("/v1/api-tokens", token=session_for(db, user))).data[0]["lastUsedAt"]
+    await api.get("/v1/me", token=token)
+    used = (await api.get("/v1/api-tokens", token=session_for(db, user))).data[0]["lastUsedAt"]
+
+    assert (unused, used) == (None, to_wire(clock.now()))
 
 
 async def last_used(api: Client, session: str, expected: str) -> None:

@@ -47,7 +47,7 @@ class LabGate:
     def recheck(self, tx: Tx, route: Route, ask: AccessRequest, caller: LabCaller) -> None:
         self.admit(tx, route, ask)
 
-    async def record_use(self, db: Database, caller: LabCaller) -> None:
+    def record_use(self, db: Database, caller: LabCaller) -> None:
         raise AssertionError("nobody is here for the first time")
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
-from typing import NamedTuple, NoReturn
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from sqlalchemy import Integer, null, select, type_coerce
 
@@ -33,7 +33,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.dispatch import AccessRequest
 from moorage.core.http.route import Route, Scope
 from moorage.core.kit.clock import MINUTE_MS
-from moorage.core.kit.ids import OrgId, parse_id, token_hash
+from moorage.core.kit.ids import parse_id, token_hash
 from moorage.errors import BadRequest, Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
 
 LAST_USED_DELAY_S = 0.05  # collects uses of tokens and sessions for one write
@@ -122,7 +122,8 @@ _ORG_OF_SLUG: Query[int] = Query(select(_o.id).where((_o.slug == arg("slug")) & 
 class IdentityGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
-        self._used: dict[int, OrgId] = {}  # tokens with a use that is not written yet
+        self._used: dict[int, tokens.Use] = {}  # by token; not written yet
+        self._writing: dict[int, tokens.Use] = {}  # by token; being written
         self._seen: set[int] = set()  # sessions with a use that is not written yet
 
     @across_organizations("the credential determines the organization")
@@ -165,18 +166,30 @@ class IdentityGate:
         if caller.role_or_none is not None and not current.role.reaches(caller.role_or_none):
             raise Forbidden(f"The role changed from {caller.role_or_none} to {current.role}; open the stream again")
 
-    async def record_use(self, db: Database, caller: Caller) -> None:
-        """Record the use of a token or session; a later write batches many of them."""
+    def record_use(self, db: Database, caller: Caller) -> Coroutine[Any, Any, None] | None:
+        """Record the use of a token or session; return a write of this use and the next ones, if none waits."""
         is_first = not self._used and not self._seen
         if caller.token_id is not None:
-            self._used[caller.token_id] = caller.org_id
+            known, now = self.unwritten_uses().get(caller.token_id), db.env.clock.now()
+            if known is None or now - known.at > MINUTE_MS:
+                self._used[caller.token_id] = tokens.Use(caller.org_id, now)
         elif caller.session_id is not None:
             self._seen.add(caller.session_id)
-        if is_first:
-            await asyncio.sleep(LAST_USED_DELAY_S)
-            used, self._used = self._used, {}
-            seen, self._seen = self._seen, set()
+        return self._write_uses(db) if is_first and (self._used or self._seen) else None
+
+    async def _write_uses(self, db: Database) -> None:
+        await asyncio.sleep(LAST_USED_DELAY_S)
+        used, self._used = self._used, {}
+        seen, self._seen = self._seen, set()
+        self._writing = self._writing | used
+        try:
             await db.write(lambda tx: _touch(tx, used, seen))
+        finally:
+            self._writing = {token: use for token, use in self._writing.items() if token not in used}
+
+    def unwritten_uses(self) -> dict[int, tokens.Use]:
+        """Return the latest use of each token whose use is not in the store yet."""
+        return self._writing | self._used
 
     @across_organizations("the token determines the organization")
     def _by_token(self, tx: Tx, route: Route, ask: AccessRequest) -> Caller:
@@ -228,7 +241,7 @@ class IdentityGate:
 
 
 @across_organizations("one write records tokens and sessions of several organizations")
-def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
+def _touch(tx: Tx, used: Mapping[int, tokens.Use], seen: Collection[int]) -> None:
     if used:
         tokens.touch_all(tx, used)
     if seen:

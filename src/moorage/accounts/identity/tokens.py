@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy import insert, select, update
 
@@ -14,12 +16,24 @@ from moorage.core.audit.service import AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.ids import OrgId, new_token, token_hash, token_preview
 from moorage.core.kit.records import dataclass
 from moorage.errors import Forbidden, NotFound
 
 PREFIXES = ("psk_live_", "psk_test_")
+
+
+class Use(NamedTuple):
+    """Use of a token: its organization and the time in milliseconds."""
+
+    org_id: OrgId
+    at: int
+
+
+# Returns the latest use of each token that this process has not written yet.
+UNWRITTEN_USES: Hook[[], Mapping[int, Use]] = Hook("api_token.unwritten_uses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,9 @@ _TOUCH = Command(
 
 
 def all_of(tx: Tx, org_id: int) -> list[ApiToken]:
-    return tx.all(_LIST, org_id=org_id)
+    uses = {number: use.at for mapping in tx.env.hooks.call(UNWRITTEN_USES) for number, use in mapping.items()}
+    listed = tx.all(_LIST, org_id=org_id)
+    return [replace(token, last_used_at=uses.get(token.id, token.last_used_at)) for token in listed]
 
 
 def is_valid(tx: Tx, org_id: int, user_id: int, raw: str) -> bool:
@@ -120,6 +136,6 @@ def revoke(tx: Tx, org_id: int, caller: Caller, token_id: int) -> None:
 
 
 @across_organizations("one write records tokens of several organizations")
-def touch_all(tx: Tx, used: Mapping[int, OrgId]) -> None:
-    """Record the use of tokens now; `used` has the organization of each."""
-    tx.run_many(_TOUCH, [{"org_id": org_id, "id": token_id, "now": tx.now} for token_id, org_id in used.items()])
+def touch_all(tx: Tx, uses: Mapping[int, Use]) -> None:
+    """Record uses of tokens."""
+    tx.run_many(_TOUCH, [{"org_id": use.org_id, "id": number, "now": use.at} for number, use in uses.items()])

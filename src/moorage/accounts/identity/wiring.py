@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moorage.accounts.identity import jobs, routes
+from moorage.accounts.identity import jobs, routes, tokens
 from moorage.accounts.identity.gate import IdentityGate
 from moorage.accounts.identity.oidc import OidcVerifier
 from moorage.accounts.identity.organizations import freed_names, invitations, members
@@ -54,6 +54,7 @@ class Identity(Product):
     def register(self, handlers: Handlers) -> None:
         jobs.register(handlers, self.mailer)
         hooks = self.db.env.hooks
+        hooks.add(tokens.UNWRITTEN_USES, "gate", self.gate.unwritten_uses)
         hooks.add(plans.COUNT, "members", members.count)
         hooks.add(maintenance.SWEEP, "invitations", invitations.expire)
         hooks.add(maintenance.SWEEP, "sessions", session_list.sweep)

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from moorage.core import disk
@@ -69,8 +69,8 @@ class Gate(Protocol):
         """Raise if an admitted caller would not be admitted now, or only in a lower role."""
         ...
 
-    async def record_use(self, db: Database, caller: Any) -> None:
-        """Record the use of a credential; runs in the background and may write."""
+    def record_use(self, db: Database, caller: Any) -> Coroutine[Any, Any, None] | None:
+        """Record the use of a credential; return a write for the background, if one is due."""
         ...
 
 
@@ -402,8 +402,8 @@ class Dispatcher:
         return self.gate.admit(tx, route, ask)
 
     def _record_use(self, caller: Any) -> None:
-        if caller is not None and caller.is_first_use:
-            task = asyncio.get_running_loop().create_task(self.gate.record_use(self.db, caller))
+        if caller is not None and caller.is_first_use and (write := self.gate.record_use(self.db, caller)) is not None:
+            task = asyncio.get_running_loop().create_task(write)
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
