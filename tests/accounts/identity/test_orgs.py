@@ -64,6 +64,7 @@ async def test_malformed_names_are_refused(api: Client, db: Database) -> None:
     house = await make_house(db)
     owner = house.sessions[Role.OWNER]
     malformed: list[Any] = [{}, {"name": ""}, {"name": " "}, {"name": "x" * 121}, {"name": 5}, {"name": None}]
+    malformed += [{"name": f"Harbor{char}Bcc: eve@example.com"} for char in ("\n", "\r\n", "\t", "\x7f", "\u2028")]
 
     for body in malformed:
         made = await api.post("/v1/orgs", token=owner, json=body)

@@ -13,8 +13,12 @@ from tests.conftest import RunJobs
 from tests.core.mail.support import Inbox, mailer, serving
 from tests.ports import free_port
 
+from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.jobs import send_invitation
+from moorage.accounts.identity.organizations import invitations
 from moorage.accounts.identity.organizations.invitations import SendInvitation
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.plans.service import Standing
 from moorage.core.db.store import Database
 from moorage.core.mail.sender import MailRefused
 from moorage.errors import RetryLater
@@ -122,3 +126,24 @@ async def test_an_invitation_is_mailed_once_under_an_id_that_a_second_run_repeat
     rich = inbox.mails[0].get_body(("html",))
     assert rich is not None
     assert "Harbor &amp; &lt;Sons&gt;" in rich.get_content()
+
+
+async def test_an_invitation_is_mailed_where_the_name_of_the_organization_has_line_breaks(
+    db: Database, inbox: Inbox
+) -> None:
+    owner = await make_user(db)
+    # Logins of a provider and earlier releases took such names.
+    org = await make_org(db, owner, name="Harbor\r\nBcc: eve@example.com")
+    caller = Caller(owner.id, owner.email, "", None, org.id, Role.OWNER, Standing("pro", True))
+    made = await db.write(lambda tx: invitations.create(tx, org.id, caller, "grace@example.com", Role.VIEWER))
+
+    class Unfenced:
+        def __init__(self) -> None:
+            self.db = db
+            self.write = db.write
+
+    await send_invitation(Unfenced(), SendInvitation(org.id, made.id), mailer(inbox.url))  # type: ignore[arg-type]
+
+    mail = inbox.mails[0]
+    assert (mail["To"], mail["Bcc"]) == ("grace@example.com", None)
+    assert mail["Subject"] == "Join Harbor Bcc: eve@example.com on Moorage"

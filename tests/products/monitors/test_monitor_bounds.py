@@ -16,7 +16,7 @@ LONGEST_URL = BASE + "x" * (2048 - len(BASE))
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
-        ("name", ["x", "x" * 120, "\u00fc" * 120], ["", "x" * 121, 5]),
+        ("name", ["x", "x" * 120, "\u00fc" * 120], ["", "x" * 121, 5, "x\ny"]),
         ("interval", [30, 86400], [29, 86401, 60.5, "60", True]),
         ("timeout", [1000, 60000], [999, 60001, "1000"]),
         ("retries", [0, 10], [-1, 11, 1.5]),

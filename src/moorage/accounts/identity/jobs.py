@@ -11,6 +11,7 @@ from moorage.accounts.identity.organizations.invitations import Invitation, Send
 from moorage.accounts.identity.organizations.service import OrganizationDeleted, WelcomeOrganization
 from moorage.accounts.identity.states import InvitationStatus
 from moorage.core.db.tx import Tx
+from moorage.core.kit.texts import one_line
 from moorage.core.mail.sender import Mailer
 from moorage.core.worker.run import Handlers, Run
 
@@ -44,16 +45,16 @@ async def send_invitation(run: Run, payload: SendInvitation, mailer: Mailer) -> 
     invitation = await run.write(lambda tx: _notify(tx, payload))
     if invitation is None or not mailer.is_configured:
         return
-    address = run.db.env.settings.api_url
+    address, name = run.db.env.settings.api_url, one_line(invitation.org_name)
     text = (
-        f"You were invited to join {invitation.org_name} as {invitation.role}.\n\n"
+        f"You were invited to join {name} as {invitation.role}.\n\n"
         f"Log in at {address} and accept the invitation within seven days.\n"
     )
-    org, role = html.escape(invitation.org_name), html.escape(invitation.role)
+    org, role = html.escape(name), html.escape(invitation.role)
     link = f'<a href="{html.escape(address)}">Log in</a> and accept the invitation within seven days.'
     await mailer.send(
         to=invitation.email,
-        subject=f"Join {invitation.org_name} on Moorage",
+        subject=f"Join {name} on Moorage",
         text=text,
         html=f"<p>You were invited to join <b>{org}</b> as {role}.</p><p>{link}</p>",
         message_id=f"<invitation-{invitation.id}-{invitation.created_at}@moorage>",

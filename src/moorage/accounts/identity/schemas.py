@@ -18,6 +18,7 @@ from moorage.accounts.plans import service as plans
 from moorage.core.audit.tables import Activity
 from moorage.core.http.models import Input, Output, SnakeInput, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.core.kit.texts import check_line
 from moorage.settings import Settings
 
 RoleName = Literal["viewer", "member", "admin", "owner"]
@@ -42,9 +43,10 @@ def _https(url: str | None) -> str | None:
     return url
 
 
-Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_not_blank)]
+Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_not_blank), AfterValidator(check_line)]
 Email = Annotated[str, Field(min_length=3, max_length=254), AfterValidator(_email)]
-PersonName = Annotated[str, Field(max_length=120)]
+PersonName = Annotated[str, Field(max_length=120), AfterValidator(check_line)]
+Username = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_not_blank), AfterValidator(check_line)]
 PictureUrl = Annotated[str | None, Field(max_length=2000), AfterValidator(_https)]
 
 
@@ -100,7 +102,9 @@ class InvitationInput(Input):
 
 
 class AccountInput(Input):
-    username: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_not_blank)] = optional()
+    username: Annotated[
+        str, Field(min_length=1, max_length=64), AfterValidator(_not_blank), AfterValidator(check_line)
+    ] = optional()
     first_name: PersonName = optional()
     last_name: PersonName = optional()
     avatar_url: PictureUrl = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_DIGITS = 18
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 def size_text(size: int) -> str:
@@ -24,3 +27,15 @@ def unusable(text: str) -> str | None:
         except UnicodeEncodeError:
             return "must not contain half of a surrogate pair"
     return None
+
+
+def check_line(text: str) -> str:
+    """Return a text of one line; raises ValueError for control characters, such as line breaks."""
+    if _CONTROL.search(text):
+        raise ValueError("must not contain line breaks or other control characters")
+    return text
+
+
+def one_line(text: str) -> str:
+    """Remove line breaks and control characters from untrusted text."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -14,6 +14,7 @@ from yarl import URL
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import check_line
 from moorage.core.net.hops import FRAMING_HEADERS, TOKEN, UNSENDABLE
 from moorage.products.monitors.aggregates import Bucket, uptime_over
 from moorage.products.monitors.probing import codes
@@ -84,7 +85,7 @@ def _each_once(headers: list[HeaderInput]) -> list[HeaderInput]:
 
 
 HttpUrl = Annotated[str, Field(max_length=URL_CHARS), AfterValidator(_url)]
-Name = Annotated[str, Field(min_length=1, max_length=120)]
+Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(check_line)]
 Interval = Annotated[int, Field(ge=30, le=86_400, description="Seconds.")]
 Timeout = Annotated[int, Field(ge=1_000, le=60_000, description="Milliseconds, for each try.")]
 Retries = Annotated[int, Field(ge=0, le=10, description="Further tries within one check.")]

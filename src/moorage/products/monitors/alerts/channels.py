@@ -10,6 +10,7 @@ import msgspec
 
 from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import one_line
 from moorage.products.monitors.alerts import messages
 from moorage.products.monitors.alerts.messages import EVENTS, RESOLVED, NoticeContent
 from moorage.products.monitors.alerts.tables import Notice
@@ -93,11 +94,11 @@ def mail(content: NoticeContent, notice: Notice, first: Notice | None = None) ->
     """Return a mail, in the thread of the first notice about the same subject."""
     title = messages.headline(content)
     facts = [
-        f"Monitor: {messages.one_line(content.monitor.name)}",
+        f"Monitor: {one_line(content.monitor.name)}",
         f"URL: {content.monitor.url}",
         *messages.details(content),
     ]
-    sender = f"Sent by Moorage for {messages.one_line(content.organization.name)}."
+    sender = f"Sent by Moorage for {one_line(content.organization.name)}."
     rows = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     headers = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
     if first is not None:

@@ -21,6 +21,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import one_line
 from moorage.core.mail.sender import Mailer, MailRefused
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
@@ -273,7 +274,7 @@ def _switch_off(tx: Tx, org_id: int, prepared: PreparedNotice, why: str) -> bool
     tx.run(alert_tables.SET[f"{channel}_off"], org_id=org_id, id=alert.id, new=why, now=tx.now)
     target = _target(prepared.content)
     audit.record(tx, org_id, THE_PLATFORM, "alert.channel_disabled", target, channel=channel, reason=why)
-    title = f"An alert of {messages.one_line(prepared.content.monitor.name)} no longer uses its {channel}"
+    title = f"An alert of {one_line(prepared.content.monitor.name)} no longer uses its {channel}"
     body = f"Nothing more is sent there, because {why}. Set its address again to switch it on."
     for each in notices.recipients(tx, org_id):
         about = prepared.notice.uuid

@@ -10,6 +10,7 @@ import msgspec
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.decoding import decoder_of
+from moorage.core.kit.texts import one_line
 from moorage.products.monitors.alerts.tables import Alert, Incident
 from moorage.products.monitors.probing.beats import Beat, Certificate
 from moorage.products.monitors.probing.certificates import days_left
@@ -187,11 +188,6 @@ def rule(alert: AlertPart) -> str:
     limit = _STATES.get(alert.threshold) if alert.metric == "status" else None
     limit = limit or f"{number(alert.threshold)}{unit}"
     return f"{metric} {_CONDITIONS[alert.condition]} {limit} for {alert.duration} min"
-
-
-def one_line(text: str) -> str:
-    """Remove line breaks and control characters from untrusted text."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def number(value: float) -> str:
