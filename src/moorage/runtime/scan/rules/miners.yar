@@ -21,7 +21,7 @@ rule miner_started
         why = "starts a coin miner in the visitor's browser"
 
     strings:
-        $client = /\bnew\s+(CoinHive\.(Anonymous|User|Token)|CRLT\.(Anonymous|User)|CryptoLoot\.(Anonymous|User)|WMP\.(Anonymous|User)|Client\.(Anonymous|User)|deepMiner\.(Anonymous|User|Init)|CoinImp\.(Anonymous|User)|Minero\.(Anonymous|User))\(\s*["'][A-Za-z0-9_-]{8,128}["']/
+        $client = /\bnew\s+(CoinHive\.(Anonymous|User|Token)|CRLT\.(Anonymous|User)|CryptoLoot\.(Anonymous|User)|WMP\.(Anonymous|User)|Client\.(Anonymous|User)|deepMiner\.(Anonymous|User|Init)|CoinImp\.(Anonymous|User)|Minero\.(Anonymous|User))\(\s*["'][A-Za-z0-9_-]{1,128}["']/
         $inline = /<script(\s+(type=["']text\/javascript["']|defer|async)){0,2}\s*>[^<]{0,400}\bnew\s+(CoinHive|CRLT|CryptoLoot|WMP|deepMiner|CoinImp|Minero)\.(Anonymous|User|Token|Init)\(/
         $start = /\.start\(/
         // Documentation generators compile pages into scripts.
@@ -87,4 +87,19 @@ rule miner_stratum
 
     condition:
         $pool and (((is_shell_script or is_windows_script) and $program) or (is_javascript and $login and $socket))
+}
+
+rule miner_config
+{
+    meta:
+        id = "miner-config"
+        why = "is the configuration of a coin miner"
+
+    strings:
+        $pool = /"url"\s*:\s*"(stratum(2)?\+(tcp|ssl|tls)s?:\/\/)?[a-z0-9.-]{4,100}:[0-9]{2,5}"/ nocase
+        $pools = /"pools"\s*:\s*\[/
+        $donation = /"donate-level"\s*:/
+
+    condition:
+        extension == "json" and all of them
 }
