@@ -365,3 +365,17 @@ async def test_an_api_token_does_not_see_its_makers_invitations_elsewhere(api: C
     by_token, by_session = [await api.get("/v1/invitations", token=each) for each in (token, session)]
 
     assert (by_token.data, [each["id"] for each in by_session.data]) == ([], [number])
+
+
+async def test_an_organization_sends_a_bounded_number_of_invitations_a_day(
+    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MAX_DAILY_OF_ORGANIZATION", 2)
+    house = await make_house(db)
+
+    first = [(await invite(api, house, f"guest-{number}@example.com")).status for number in range(3)]
+    clock.advance(DAY_MS)
+    body, token = {"email": "guest-3@example.com"}, house.tokens[Role.ADMIN]
+    next_day = (await api.post(f"/v1/orgs/{house.org.id}/invitations", token=token, json=body)).status
+
+    assert [*first, next_day] == [200, 200, 402, 200]

@@ -20,6 +20,7 @@ from moorage.accounts.identity.organizations.invitations import SendInvitation
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.plans.service import Standing
 from moorage.core.db.store import Database
+from moorage.core.kit.clock import DAY_MS, ManualClock
 from moorage.core.mail.sender import MailRefused
 from moorage.errors import RetryLater
 
@@ -147,3 +148,29 @@ async def test_an_invitation_is_mailed_where_the_name_of_the_organization_has_li
     mail = inbox.mails[0]
     assert (mail["To"], mail["Bcc"]) == ("grace@example.com", None)
     assert mail["Subject"] == "Join Harbor Bcc: eve@example.com on Moorage"
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Invitations of many organizations do not fill the mailbox of an address.")
+async def test_an_address_gets_a_bounded_number_of_mails_a_day(
+    db: Database, inbox: Inbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MAX_DAILY_MAILS_OF_ADDRESS", 2)
+    owner = await make_user(db)
+
+    class Unfenced:
+        def __init__(self) -> None:
+            self.db = db
+            self.write = db.write
+
+    async def invite(email: str) -> None:
+        org = await make_org(db, owner)
+        caller = Caller(owner.id, owner.email, "", None, org.id, Role.OWNER, Standing("pro", True))
+        made = await db.write(lambda tx: invitations.create(tx, org.id, caller, email, Role.VIEWER))
+        await send_invitation(Unfenced(), SendInvitation(org.id, made.id), mailer(inbox.url))  # type: ignore[arg-type]
+
+    for email in ("grace@example.com", "grace@example.com", "grace@example.com", "alan@example.com"):
+        await invite(email)
+    clock.advance(DAY_MS)
+    await invite("grace@example.com")
+
+    assert [mail["To"].partition("@")[0] for mail in inbox.mails] == ["grace", "grace", "alan", "grace"]

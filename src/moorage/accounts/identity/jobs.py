@@ -45,6 +45,8 @@ async def send_invitation(run: Run, payload: SendInvitation, mailer: Mailer) -> 
     invitation = await run.write(lambda tx: _notify(tx, payload))
     if invitation is None or not mailer.is_configured:
         return
+    if not await run.db.read(lambda tx: invitations.may_mail(tx, invitation)):
+        return
     address, name = run.db.env.settings.api_url, one_line(invitation.org_name)
     text = (
         f"You were invited to join {name} as {invitation.role}.\n\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from moorage.accounts.identity import users
 from moorage.accounts.identity.caller import Caller
@@ -21,9 +21,12 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.records import dataclass
-from moorage.errors import Conflict, Forbidden, NotFound
+from moorage.errors import Conflict, Forbidden, NotFound, QuotaExceeded
 
 VALIDITY_MS = 7 * DAY_MS
+# The platform mails invitations to any address, with a name that the organization chose.
+MAX_DAILY_OF_ORGANIZATION = 200
+MAX_DAILY_MAILS_OF_ADDRESS = 10
 S = InvitationStatus
 
 
@@ -55,6 +58,9 @@ _LIST = Query(_joined.where(_of_org & (_i.status == S.PENDING.value)).order_by(_
 _FIND = Query(_joined.where(_of_org & (_i.id == arg("id"))), Invitation)
 _MINE = Query(_joined.where((_i.email == arg("email")) & (_i.status == S.PENDING.value)).order_by(_i.id), Invitation)
 _MINE_BY_ID = Query(_joined.where((_i.email == arg("email")) & (_i.id == arg("id"))), Invitation)
+_count = select(func.count()).select_from(invitation).where(_i.created_at > arg("since"))
+_COUNT_OF_ORG: Query[int] = Query(_count.where(_of_org), scalar)
+_COUNT_OF_ADDRESS: Query[int] = Query(_count.where((_i.email == arg("email")) & (_i.id < arg("id"))), scalar)
 _ADD: Query[int] = Query(
     insert(invitation).returning(_i.id),
     scalar,
@@ -90,6 +96,8 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
     if any(waiting.email == email for waiting in all_of(tx, org_id)):
         raise Conflict(f"cannot invite {email}: already invited")
     plans.check_room(tx, org_id, orgs.get(tx, org_id).standing, "members")
+    if tx.one(_COUNT_OF_ORG, org_id=org_id, since=tx.now - DAY_MS) >= MAX_DAILY_OF_ORGANIZATION:
+        raise QuotaExceeded(f"An organization may send {MAX_DAILY_OF_ORGANIZATION} invitations in 24 hours")
     invitation_id = tx.one(
         _ADD,
         org_id=org_id,
@@ -104,6 +112,13 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
     audit.record(tx, org_id, caller.as_actor, "invitation.created", AuditTarget("invitation", email), role=role)
     jobs.add(tx, SendInvitation(org_id, invitation_id), key=f"organization:{org_id}")
     return _get(tx, org_id, invitation_id)
+
+
+@across_organizations("the limit protects an address from the invitations of all organizations")
+def may_mail(tx: Tx, invitation: Invitation) -> bool:
+    """Return whether an invitation is among the first ones for its address within 24 hours."""
+    since = invitation.created_at - DAY_MS
+    return tx.one(_COUNT_OF_ADDRESS, email=invitation.email, id=invitation.id, since=since) < MAX_DAILY_MAILS_OF_ADDRESS
 
 
 def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
