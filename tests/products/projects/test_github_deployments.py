@@ -127,6 +127,18 @@ async def test_a_pull_request_has_an_address_of_its_own_until_it_is_closed(team:
     assert status["projectUrl"] == "http://site-pr-7.localhost:8081"
 
 
+@pytest.mark.parametrize("action", ["synchronize", "synchronized"])
+async def test_new_commits_update_a_preview_under_the_names_of_github_and_gitea(
+    team: Team, app: App, db: Database, action: str
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+
+    await tell(app, db, "pull_request", pull(action, NEXT), "two")
+
+    assert (await team.deployments())[0]["commitSha"] == NEXT
+
+
 async def test_a_forks_code_waits_for_approval_and_each_new_commit_waits_again(
     team: Team, app: App, db: Database
 ) -> None:

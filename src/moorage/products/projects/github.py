@@ -22,7 +22,8 @@ from moorage.products.repositories import service as repositories
 from moorage.products.repositories.github import bindings
 from moorage.products.repositories.names import is_branch, is_full_commit, parse_name
 
-UPDATES = frozenset(("opened", "reopened", "synchronize", "ready_for_review"))
+# Gitea and Forgejo send GitHub's headers and payloads, with `synchronized` for new commits.
+UPDATES = frozenset(("opened", "reopened", "synchronize", "synchronized", "ready_for_review"))
 TITLE_CHARS = 200
 MAX_PULL_NUMBER = 2**31 - 1
 
