@@ -255,3 +255,15 @@ async def test_a_project_is_not_renamed_where_its_previews_could_not_follow(
     assert (refused.status, renamed.status) == (409, 200)
     found = (await team.api.get("/v1/projects/other/previews")).data
     assert found[0]["url"] == "http://other-pr-7.localhost:8081"
+
+
+async def test_a_project_is_not_renamed_where_its_previews_had_no_valid_host(
+    team: Team, app: App, db: Database
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+
+    long = await team.api.patch("/v1/projects/site/name", json={"name": "x" * 59})
+    longest = await team.api.patch("/v1/projects/site/name", json={"name": "x" * 58})
+
+    assert (long.status, longest.status) == (409, 200)

@@ -17,6 +17,7 @@ from moorage.products.projects import tables
 from moorage.settings import Settings
 
 RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
+MAX_NAME_CHARS = 63  # of a DNS label
 _PREVIEW = re.compile(r"(.+)-pr-([1-9][0-9]*)")
 
 

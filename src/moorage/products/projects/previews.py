@@ -17,7 +17,6 @@ from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.deployments.states import DEPLOYMENT, PREVIEW, PreviewStatus
 from moorage.products.projects.tables import Preview, Project
 
-MAX_NAME_CHARS = 63  # of a DNS label
 CLOSED = "The pull request was closed"
 
 
@@ -112,7 +111,7 @@ def close(tx: Tx, org_id: int, project: Project, number: int) -> None:
 
 def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview | None:
     name = names.preview_name(project.name, pull.number)
-    if len(name) > MAX_NAME_CHARS or not names.is_available(tx, org_id, name):
+    if len(name) > names.MAX_NAME_CHARS or not names.is_available(tx, org_id, name):
         return None
     preview_id = tx.find(
         tables.ADD_PREVIEW,

@@ -24,7 +24,8 @@ from moorage.core.vault import service as vault
 from moorage.errors import Conflict, Forbidden, NotFound
 from moorage.products.projects import compute, tables
 from moorage.products.projects.deployments import tables as deployment_tables
-from moorage.products.projects.names import is_available, preview_name
+from moorage.products.projects.deployments.states import PreviewStatus
+from moorage.products.projects.names import MAX_NAME_CHARS, is_available, preview_name
 from moorage.products.projects.tables import FormerName, Preview, Project
 from moorage.runtime.images.building import cache as layer_cache
 from moorage.settings import Settings
@@ -212,6 +213,9 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Proje
     if new_name == name:
         return project
     previews = tx.all(tables.PREVIEWS, org_id=org_id, project_id=project.id)
+    for each in previews:
+        if each.status != PreviewStatus.CLOSED and len(preview_name(new_name, each.number)) > MAX_NAME_CHARS:
+            raise Conflict(f"The name is too long for the address of the preview of pull request {each.number}")
     for candidate in (new_name, *(preview_name(new_name, each.number) for each in previews)):
         if not is_available(tx, org_id, candidate):
             raise _taken(candidate)
