@@ -159,6 +159,26 @@ async def test_an_app_whose_pod_finds_no_room_again_says_so_and_returns_by_itsel
     assert back.reason is None
 
 
+async def test_a_run_whose_control_process_ends_during_its_start_is_adopted_by_the_next_one(lab: Lab) -> None:
+    site = site_of(lab)
+    await lab.start(lab.app())  # The namespace has its service account from now on.
+    site.cluster.set_room(has_room=False)
+    try:
+        start = asyncio.create_task(lab.start(lab.once()))
+        await lab.wait_for(lambda: any(site.cluster.objects("Pod", "moorage.dev/key=c1")))
+        start.cancel()
+        await asyncio.wait({start})
+        await lab.engine.workloads.close()
+        lab.engine = site.connect()
+        never_started = await lab.engine.workloads.adopt({"r1": "token-r1", "c1": "token-c1"})
+    finally:
+        site.cluster.set_room(has_room=True)
+    state = await lab.until("c1", lambda found: found.phase == "stopped")
+
+    assert (never_started, state.exit_code) == ([], 0)
+    assert (await lab.lines()).count("out") == 1
+
+
 async def test_a_pod_that_a_node_drain_deletes_is_followed_by_another(lab: Lab) -> None:
     site = site_of(lab)
     site.drain_s = 1

@@ -21,7 +21,7 @@ from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.engines.kubernetes.pods.listening import ListeningProbe
 from moorage.runtime.engines.kubernetes.servers.refusals import Refusals
 from moorage.runtime.engines.kubernetes.watching import Watch
-from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState, ServerSpec
+from moorage.runtime.engines.ports import CannotStart, Logs, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 
 MARK_S = 10.0  # for the garbage collector to begin with the pods of a deleted workload
 STOP_MARGIN_S = 60.0  # beyond the grace period, for the kubelet to report the end
@@ -140,8 +140,7 @@ class KubernetesReplicas:
                 return await self._until_running(spec.key)
         except BaseException as error:
             trouble = self._trouble(spec.key) if isinstance(error, TimeoutError) else None
-            # Kubernetes starts a server by itself when the cause is gone.
-            if not (isinstance(spec, ServerSpec) and isinstance(error, CannotStart)):
+            if not _is_left(spec, error):
                 await asyncio.shield(self._end(spec.key, 1.0))
             if isinstance(error, TimeoutError):
                 why = trouble.text if trouble else "its pod did not start in time"
@@ -356,6 +355,18 @@ class KubernetesReplicas:
 
     def _lock(self, key: str) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
+
+
+def _is_left(spec: ReplicaSpec, error: BaseException) -> bool:
+    """Return whether the object of a workload stays in the cluster after its start failed.
+
+    The start of a run is cancelled only with its control process. Its program may run already, and the next process
+    adopts it: a run that is ended here would be lost, or run twice.
+    """
+    if isinstance(spec, RunSpec):
+        return isinstance(error, asyncio.CancelledError)
+    # Kubernetes starts a server by itself when the cause is gone.
+    return isinstance(spec, ServerSpec) and isinstance(error, CannotStart)
 
 
 def _token_of(owner: Manifest) -> str:
