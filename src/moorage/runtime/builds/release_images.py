@@ -85,10 +85,16 @@ class ReleaseImages:
                 await asyncio.to_thread(_move, self._packed(name), target)
 
             parts = _on_top(base, list(layers.values()))
-            pushed = await self._transfer.push(org_id, replace(parts, download=download))
+            pushed = await self._transfer.push(org_id, replace(parts, download=download, origins=self._origins(base)))
         for name in layers:  # of layers that the registry had
             await asyncio.to_thread(self._packed(name).unlink, missing_ok=True)
         return pushed
+
+    def _origins(self, base: ImageParts) -> dict[str, str]:
+        """Return the repository of each layer of the base image, if it is at the registry that is pushed to."""
+        reference = references.parse(self._base)
+        is_here = reference.registry == self._client.host
+        return {layer.digest: reference.repository for layer in base.manifest.layers} if is_here else {}
 
     async def _layer(self, repository: str, name: str, files: Mapping[str, Path], owner: int) -> Layer:
         """Return the digests of a folder, packed unless the registry has it for the organization.

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 from aiohttp import web
 from tests.ports import free_port
@@ -104,6 +105,34 @@ async def test_a_folder_that_changed_is_an_image_of_another_organization_too(
     answer = registry.call("GET", f"/v2/pods/org-10/manifests/{second.digest}", Accept=OCI_MANIFEST)
     for each in json.loads(answer.read())["layers"]:
         assert registry.call("HEAD", f"/v2/pods/org-10/blobs/{each['digest']}").status == 200
+
+
+async def test_layers_of_a_base_at_the_same_registry_are_not_transferred(
+    registry: RegistryServer, client: PushClient, tmp_path: Path
+) -> None:
+    release, uploads = tmp_path / "release", list[str]()
+    release.mkdir()
+    (release / "main").write_text("new")
+
+    async def note(request: httpx2.Request) -> None:
+        if request.method == "PUT" and "/uploads/" in request.url.path:
+            uploads.append(request.url.params["digest"])
+
+    client._client().event_hooks["request"].append(note)
+    images = ReleaseImages(f"127.0.0.1:{registry.port}/public", SOURCES, client, tmp_path / "pushes")
+
+    pushed = await images.push(11, "b" * 64, {"/work": release}, {})
+
+    answer = registry.call("GET", f"/v2/pods/org-11/manifests/{pushed.digest}", Accept=OCI_MANIFEST)
+    manifest = json.loads(answer.read())
+    *base, own = [each["digest"] for each in manifest["layers"]]
+    assert uploads == [own, manifest["config"]["digest"]]
+    for digest in (*base, own):
+        assert registry.call("HEAD", f"/v2/pods/org-11/blobs/{digest}").status == 200
+
+
+async def test_a_blob_that_cannot_be_mounted_has_to_be_uploaded(registry: RegistryServer, client: PushClient) -> None:
+    assert not await client.mount("pods/org-12", f"sha256:{'0' * 64}", "public")
 
 
 async def test_a_registry_that_wants_an_account_gets_it_and_a_wrong_one_is_a_sentence(

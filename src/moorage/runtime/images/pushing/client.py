@@ -74,6 +74,15 @@ class PushClient:
             raise self._refused(answer)
         return answer.status_code == 200
 
+    async def mount(self, repository: str, digest: str, origin: str) -> bool:
+        """Let a repository have a blob of another one of this registry; return False where it has to be uploaded."""
+        url = self._url(repository, "blobs", "uploads/").with_query({"mount": digest, "from": origin})
+        answer = await self._send("POST", url, repository, origin=origin)
+        if answer.status_code == 202 and (location := answer.headers.get("Location", "")):
+            # The registry has begun an upload instead.
+            await self._send("DELETE", self._base.join(yarl.URL(location)), repository)
+        return answer.status_code == 201
+
     async def put_blob(self, repository: str, digest: str, path: Path) -> None:
         started = await self._send("POST", self._url(repository, "blobs", "uploads/"), repository)
         location = started.headers.get("Location", "")
@@ -109,15 +118,19 @@ class PushClient:
         *,
         headers: Mapping[str, str] | None = None,
         body: Body | None = None,
+        origin: str = "",
     ) -> httpx2.Response:
-        """Send a request, again while the registry is busy or away; sign in once on status 401."""
+        """Send a request, again while the registry is busy or away; sign in once on status 401.
+
+        The account also needs to read the repository `origin`, if there is one.
+        """
         may_sign_in, wait_s = True, self._wait_s
         for left in reversed(range(TRIES)):
             try:
                 answer = await self._try(method, url, repository, headers or {}, body)
                 if answer.status_code == 401 and may_sign_in:
                     may_sign_in = False
-                    await self._sign_in(answer, repository)
+                    await self._sign_in(answer, repository, origin)
                     answer = await self._try(method, url, repository, headers or {}, body)
             except httpx2.HTTPError as error:
                 if not left:
@@ -153,7 +166,7 @@ class PushClient:
             self._http = httpx2.AsyncClient(verify=context, trust_env=False)
         return self._http
 
-    async def _sign_in(self, challenged: httpx2.Response, repository: str) -> None:
+    async def _sign_in(self, challenged: httpx2.Response, repository: str, origin: str) -> None:
         challenge = read_challenge(_as_answer(challenged))
         if challenge is None or self._credentials is None:
             raise PushFailed(
@@ -162,10 +175,12 @@ class PushClient:
         if not challenge.realm:
             self._authorizations[repository] = self._credentials.basic
             return
-        query = {"service": challenge.service} if challenge.service else {}
+        query = [("service", challenge.service)] if challenge.service else []
         if repository:
-            query["scope"] = f"repository:{repository}:pull,push"
-        url = self._base.join(yarl.URL(challenge.realm)).update_query(query)
+            query.append(("scope", f"repository:{repository}:pull,push"))
+        if origin:
+            query.append(("scope", f"repository:{origin}:pull"))
+        url = self._base.join(yarl.URL(challenge.realm)).extend_query(query)
         headers = {"Authorization": self._credentials.basic}
         answer = await self._client().get(str(url), headers=headers, timeout=TIMEOUT_S)
         if answer.status_code != 200:

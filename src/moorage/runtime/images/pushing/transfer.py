@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -31,6 +32,8 @@ class ImageParts:
     manifest: Manifest
     config: bytes
     download: Callable[[Descriptor, Path], Awaitable[None]]
+    # Repository of this registry that has a layer, by digest. Never from a user: the platform's account reads them all.
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def image_config(self) -> ImageConfig:
@@ -74,6 +77,9 @@ class Transfer:
             target = Path(scratch, "part")
             for number, layer in enumerate(layers, 1):
                 if await self._client.has(repository, "blobs", layer.digest):
+                    continue
+                origin = parts.origins.get(layer.digest, "")
+                if origin and await self._client.mount(repository, layer.digest, origin):
                     continue
                 say(f"Layer {number} of {len(layers)}: {size_text(layer.size)}")
                 target.unlink(missing_ok=True)
