@@ -76,6 +76,8 @@ CASES = (
          "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')"}),
          start="DJANGO_SETTINGS_MODULE=${DJANGO_SETTINGS_MODULE:-shop.settings.local} gunicorn shop.wsgi",
          server="gunicorn"),
+    Case("Django", py("django", **{"manage.py": MANAGE.replace("shop.", ""), "settings.py": "", "wsgi.py":
+         "application = get_wsgi_application()"}), start="gunicorn wsgi --bind", server="gunicorn"),
     Case("Django", {"site/manage.py": MANAGE, "site/shop/wsgi.py": "", "README.md": ""},
          start="gunicorn shop.wsgi", server="django gunicorn"),
     Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "", "shop/settings.py":
@@ -302,13 +304,15 @@ CASES = (
     # The package only creates the app; the module that is served imports its pages.
     Case("Flask", py("flask", "flask-sqlalchemy", **{"app.py": "from flask_sqlalchemy import SQLAlchemy\n"
          "app = Flask('x')\napp.config['SQLALCHEMY_DATABASE_URI'] = 'sqlite:///ships.db'\ndb = SQLAlchemy(app)"}),
-         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"from app import app as app; app = app; "
+         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"import importlib; app = "
+         "getattr(importlib.import_module('app'), 'app'); app = app; "
          "app.app_context().push(); db = app.extensions['sqlalchemy']; getattr(db, 'db', db).create_all()\";; esac; "
          "gunicorn app:app", server="gunicorn"),
     Case("Flask", py("flask", "flask-sqlalchemy", **{"shop/__init__.py": "from flask_sqlalchemy import SQLAlchemy\n"
          "def create_app():\n    app = Flask('x')\n    app.config.from_object(Config)\n    return app",
          "shop/config.py": "class Config:\n    SQLALCHEMY_DATABASE_URI = os.environ.get('SHOP_DB')"}),
-         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"from shop import create_app as app;",
+         start="case \"${DATABASE_URL:-sqlite}\" in sqlite*) python -c \"import importlib; app = "
+         "getattr(importlib.import_module('shop'), 'create_app');",
          server="gunicorn"),
     Case("Flask", py("flask", "flask-sqlalchemy", **{"app.py": "from flask_sqlalchemy import SQLAlchemy\n"
          "app = Flask('x')\napp.config['SQLALCHEMY_DATABASE_URI'] = 'mysql+pymysql://localhost/ships'"}),
@@ -330,6 +334,9 @@ CASES = (
          start="cd api && uvicorn main:app --host"),
     Case("FastAPI", py("fastapi", "uvicorn", **{"shop/web.py": "def create_app() -> FastAPI:\n    return FastAPI()"}),
          start="uvicorn --factory shop.web:create_app --host"),
+    Case("Shiny", py("shiny", **{"b/c/report.py": "import shiny\nui.run()", "a/x/y/app.py": "import shiny",
+         "b/app-core.py": "from shiny import App\napp = App()"}),
+         start="shiny run --host ${HOST:-0.0.0.0} --port ${PORT:-8080} b/app-core.py"),
     Case("FastHTML", py("python-fasthtml", **{"main.py": "from fasthtml.common import *"}), start="python main.py"),
     Case("Litestar", py("litestar", **{"manage.py": "# named as in Django\nfrom app import run", "app.py":
          "from litestar import Litestar\napp = Litestar([])"}), start="uvicorn app:app", server="uvicorn"),
@@ -339,7 +346,11 @@ CASES = (
     Case("Sanic", py("sanic", **{"server.py": "app = Sanic('x')"}), start="sanic server:app --host"),
     Case("Flask", py("flask", "gunicorn", **{"berths/__init__.py": "def create_app():\n    return Flask(__name__)",
          "berths/db.py": "@click.command('init-db')\ndef init():\n    sqlite3.connect('a')"}),
-         start="FLASK_APP='berths:create_app()' flask init-db; gunicorn 'berths:create_app()'"),
+         start="FLASK_APP='berths:create_app()' python -m flask init-db; gunicorn 'berths:create_app()'"),
+    Case("Flask", py("flask", "gunicorn", **{"my-site/tide-app.py": "import flask_sqlalchemy\nimport pages\n"
+         "app = Flask('x')\napp.config['X'] = 'sqlite:///a.db'", "my-site/pages.py": "x"}),
+         start='cd my-site && case "${DATABASE_URL:-sqlite}" in sqlite*) python -c "import importlib; app = '
+               "getattr(importlib.import_module('tide-app'), 'app'); "),
     # The bundler makes the styles of the pages that the server renders.
     Case("Flask", {**js("vite"), **py("flask", "gunicorn", **{"run.py": "app = Flask('x')"}),
                    "templates/index.html": "x"}, start="gunicorn run:app"),
@@ -412,7 +423,30 @@ CASES = (
          "go build -o app ./cmd/api", start="./app"),
     Case("Go with several programs", {"go.mod": "", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main"},
          refusal="./cmd/a, ./cmd/b"),
-    Case("Go file", {"main.go": "package main"}, "go build -o app main.go", start="./app"),
+    Case("Go", {"go.mod": "module x", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
+                "Dockerfile": "RUN CGO_ENABLED=0 go build -o /bin/b ./cmd/b/"},
+         "go build -o app ./cmd/b", start="./app"),
+    Case("Go", {"go.mod": "module a.test/x/berths/v2", "cmd/tool/a.go": "package main",
+                "cmd/berths/b.go": "package main"}, "go build -o app ./cmd/berths", start="./app"),
+    Case("Go", {"go.mod": "module x", "cmd/seed/a.go": "package main", "cmd/berths/b.go":
+                "package main\nfunc main() { http.ListenAndServe(a, nil) }"},
+         "go build -o app ./cmd/berths", start="./app"),
+    Case("Go", {"go.mod": "module x", "services/api/sales/main.go": "package main", "x.go": "package x"},
+         "go build -o app ./services/api/sales", start="./app"),
+    Case("Dockerfile", {"go.mod": "", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
+                        "Dockerfile": "FROM a"}),
+    Case("Go file", {"main.go": "package main", "page.go": "package main"}, "GO111MODULE=off go build -o app .",
+         start="./app"),
+    Case("Go file", {"main.go": "package main\nfunc main() {\n}", "old.go": "package main\nfunc main() {\n}"},
+         "GO111MODULE=off go build -o app main.go", start="./app"),
+    Case("Go file", {"berths.go": 'package main\nimport (\n\t"code.test/a/berths/pages"\n)\nfunc main() {\n}',
+                     "seed.go": "// +build ignore\n\npackage main\nfunc main() {\n}", "pages/a.go": "package pages"},
+         "go mod init code.test/a/berths && go mod tidy && go build -o app .", start="./app"),
+    Case("Go file", {"main.go": 'package main\nimport "code.test/a/berths/pages"', "pages/a.go": "package pages",
+                     "vendor/code.test/b/b.go": "package b"},
+         "export GO111MODULE=off GOPATH=$(mktemp -d) && mkdir -p $GOPATH/src/code.test/a && "
+         "ln -s $PWD $GOPATH/src/code.test/a/berths && cd $GOPATH/src/code.test/a/berths && go build -o app .",
+         start="./app"),
     # What else cannot be built.
     Case("PHP", {"composer.json": "{}"}, refusal="composer.json"),
     Case("Ruby", {"Gemfile": "gem 'sinatra'", "app.rb": "x"}, refusal="Gemfile"),
@@ -451,6 +485,8 @@ CASES = (
          "package.json": {"main": "index.js", "dependencies": {"mysql": "*"}}}, refusal="index.js has a function"),
     Case("function", {"__main__.py": "def main(args):\n    return {'body': 'ahoy'}", "requirements.txt": "attrs"},
          refusal="__main__.py has a function `main`"),
+    Case("functions in another language", {"packages/port/tides/tides.go": "package main", "project.yml": "packages:"},
+         refusal="packages/port/tides/tides.go is a function"),
     Case("functions for Vercel", {"package.json": {"devDependencies": {"typescript": "5"}}, "vercel.json": "{}",
          "api/hello.ts": "export default function handler(req, res) { res.json({}); }"}, refusal="api/hello.ts has a"),
     Case("functions for Vercel", {"api/index.py": "class handler(BaseHTTPRequestHandler):\n    pass"},

@@ -113,7 +113,15 @@ def test_tables_of_a_sqlite_file_are_created_before_a_start_of_the_procfile(
     plan = plan_of(tmp_path, {**flask("flask-migrate", code=code), "migrations/env.py": "", **files})
 
     assert (plan.uses_sqlite, plan.needs_database) == (is_file, False)
-    assert not is_file or plan.migrate == "FLASK_APP=app:app flask db upgrade"
+    assert not is_file or plan.migrate == "FLASK_APP=app:app python -m flask db upgrade"
+
+
+def test_tables_without_migrations_are_created_before_a_start_of_the_procfile(tmp_path: Path) -> None:
+    code = "import flask_sqlalchemy\nurl = os.environ.get('DATABASE_URL') or 'sqlite:///app.db'"
+    plan = plan_of(tmp_path, {**flask(code=code), "Procfile": "web: gunicorn 'app:create_app()'\n"})
+
+    assert plan.uses_sqlite
+    assert plan.migrate.startswith("python -c \"import importlib; app = getattr(importlib.import_module('app'), 'cre")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +139,11 @@ def test_tables_of_a_sqlite_file_are_created_before_a_start_of_the_procfile(
             },
             "prisma migrate deploy",
         ),
-        ({**flask("psycopg2-binary", "alembic"), "alembic.ini": "[alembic]"}, "alembic upgrade head"),
-        ({**flask("psycopg2-binary", "flask-migrate"), "migrations/env.py": ""}, "FLASK_APP=app:app flask db upgrade"),
+        ({**flask("psycopg2-binary", "alembic"), "alembic.ini": "[alembic]"}, "PYTHONPATH=. alembic upgrade head"),
+        (
+            {**flask("psycopg2-binary", "flask-migrate"), "migrations/env.py": ""},
+            "FLASK_APP=app:app python -m flask db upgrade",
+        ),
         (
             {
                 "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n",

@@ -92,7 +92,7 @@ def test_tables_of_flask_migrate_are_made_in_the_file_only(tmp_path: Path) -> No
     plan = plan_of(tmp_path, files)
 
     assert plan.start.startswith(
-        'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL" && FLASK_APP=app:app flask db upgrade; '
+        'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL" && FLASK_APP=app:app python -m flask db upgrade; '
     )
 
 

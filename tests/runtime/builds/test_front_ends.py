@@ -56,6 +56,20 @@ def test_the_front_end_is_deployed_and_the_log_names_the_others(tmp_path: Path, 
     )
 
 
+def test_the_only_site_beside_servers_is_the_front_end(tmp_path: Path) -> None:
+    base, plan = plan_of(tmp_path, {**below("tide-pages", {"package.json": VITE}), **below("src", API)})
+
+    assert (base, plan.framework) == ("tide-pages", "Vite")
+
+
+def test_a_dockerfile_builds_several_apps_whose_python_files_are_one_of_them(tmp_path: Path) -> None:
+    files = {**below("tides", API), **below("harbor", {"package.json": EXPRESS, "server.js": SERVER % ""})}
+
+    base, plan = plan_of(tmp_path, {**files, "Dockerfile": "FROM python:3.14\n"})
+
+    assert (base, plan.language) == ("", "docker")
+
+
 def test_a_front_end_without_a_build_is_no_choice(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match="there are several apps, in client, server: set baseDir"):
         plan_of(tmp_path, {"client/package.json": {}, **below("server", API)})

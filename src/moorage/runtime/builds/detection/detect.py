@@ -23,6 +23,7 @@ from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
 MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 MAX_NAMES = 12
+MAX_BESIDE = 4  # apps of a repository of which one is the front end
 # npm packages of a package.json that only runs the apps below it.
 _TOOLS = frozenset(
     {
@@ -76,7 +77,7 @@ def _only_app(folder: Folder) -> Folder:
     if len(apps) > 1 and folder.has(*other.DOCKERFILES):
         return folder
     if len(apps) > 1:
-        chosen = front_ends.choose(apps)
+        chosen = front_ends.choose(apps) or _only_front_end(folder, apps)
         apps = [chosen] if chosen and _is_whole(Folder(folder.root, chosen)) else apps
     if len(apps) > 1:
         raise BuildFailed(f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one")
@@ -89,9 +90,22 @@ def _only_app(folder: Folder) -> Folder:
     return Folder(folder.root, apps[0]) if apps else folder
 
 
+def _only_front_end(folder: Folder, apps: list[str]) -> str:
+    """Return the only site that is built with Node.js, where all others are servers; or ""."""
+    if len(apps) > MAX_BESIDE:
+        return ""
+    rows = {place: _row(Folder(folder.root, place)) for place in apps}
+    pages = [place for place, row in rows.items() if row and row.kind == "static" and row.language == "nodejs"]
+    return pages[0] if len(pages) == 1 and all(row and not row.refusal for row in rows.values()) else ""
+
+
+def _row(folder: Folder) -> Row | None:
+    return next((row for row in ROWS if _find(row, folder, needs_start=True) is not None), None)
+
+
 def _is_whole(folder: Folder) -> bool:
     """Return whether a row recognises more of a folder than its manifest."""
-    row = next((row for row in ROWS if _find(row, folder, needs_start=True) is not None), None)
+    row = _row(folder)
     return row is not None and not row.refusal and row not in (*node.LAST, *other.DOCKER)
 
 
@@ -252,8 +266,12 @@ def _find(row: Row, folder: Folder, *, needs_start: bool) -> Match | None:
 
 def _is_image(row: Row, folder: Folder) -> bool:
     """Return whether a Dockerfile is all that can build a repository."""
-    is_refused = bool(row.refusal) and row not in (*other.GO, *other.DOCKER)
-    return row is other.DOCKERFILE or (is_refused and other.DOCKERFILE.sign.find(folder) is not None)
+    is_refused = bool(row.refusal) and row not in other.DOCKER
+    if row is other.DOCKERFILE or other.DOCKERFILE.sign.find(folder) is None:
+        return row is other.DOCKERFILE
+    # Python files of several apps below, none of which is installed in the base folder.
+    is_part = row in python.APPS and not folder.has(*MANIFESTS, "Procfile") and len(_nested_apps(folder)) > 1
+    return is_refused or is_part
 
 
 def _image_plan(request: BuildRequest, folder: Folder) -> Plan:

@@ -46,6 +46,7 @@ _SERVED = re.compile(
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)(?:\.[\w.]*)?\s+import|import\s+(\w+))", re.MULTILINE)
 
 _TEST = re.compile(r"(?:^|/)(?:(?:run)?tests?|tests?[_-][^/]*|conftest|[^/]*[_-]tests?)\.py$")
+_RUNS = re.compile(r"__main__|\.run\(|launch\(|^from shiny\.express\b|^app = App\(", re.MULTILINE)
 _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\(")
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
@@ -57,6 +58,9 @@ _LOCAL_DATABASE = re.compile(
 )
 
 
+_GUNICORN = re.compile(
+    r"(?P<cd>cd (?:'[^']+'|\S+) && )?gunicorn (?:--pythonpath (?P<path>'[^']+'|\S+) )?(?P<target>'[^']+'|[^\s'-]\S*)"
+)
 _FLASK_SQLALCHEMY = re.compile(r"^from flask_sqlalchemy import\b|^import flask_sqlalchemy\b", re.MULTILINE)
 _OTHER_URL = re.compile(
     r"SQLALCHEMY_DATABASE_URI['\"\]]*\s*=\s*(?:os\.)?(?:environ(?:\.get)?\s*[\[(]|getenv\()\s*['\"]"
@@ -125,33 +129,43 @@ _INIT_DB = re.compile(r"^[ \t]*@(?:click|\w+\.cli)\.command\(\s*['\"]init-db['\"
 def flask(folder: Folder) -> str:
     """Return the gunicorn command of a Flask app, after the command that makes the tables of its SQLite file."""
     command = _flask_server(folder)
+    match = _GUNICORN.match(command)
+    if match is None:
+        return command
     texts = folder.python_files.values()
     makes_tables = any(_INIT_DB.search(text) for text in texts) and any("sqlite3.connect(" in text for text in texts)
-    words = shlex.split(command)[:2]
-    if len(words) < 2 or words[1].startswith("-"):
-        return command
+    cd, path, target = match["cd"] or "", f"PYTHONPATH={match['path']} " if match["path"] else "", match["target"]
+    server = command.removeprefix(cd)
+    # Old versions of Flask do not search the current folder for the app, but `python -m` does.
+    flask_command = f"{path}FLASK_APP={target} python -m flask"
     if makes_tables:
-        return f"FLASK_APP={shlex.quote(words[1])} flask init-db; {command}"
+        return f"{cd}{flask_command} init-db; {server}"
     if "flask-migrate" in folder.python_packages and folder.has("migrations/env.py"):
-        upgrade = f"{_IF_SQLITE} && FLASK_APP={shlex.quote(words[1])} flask db upgrade; "
-        return command if folder.has("Procfile") else f"{upgrade}{command}"
-    return f"{_creating_tables(folder, words[1])}{command}"
+        return command if folder.has("Procfile") else f"{_IF_SQLITE} && {flask_command} db upgrade; {command}"
+    return f"{cd}{_creating_tables(folder, shlex.split(target)[0], path)}{server}"
 
 
-def _creating_tables(folder: Folder, target: str) -> str:
-    """Return the command that makes the tables of Flask-SQLAlchemy in a SQLite file, or "".
+def _creating_tables(folder: Folder, target: str, path: str) -> str:
+    """Return the command that makes the tables of Flask-SQLAlchemy in a SQLite file, or ""."""
+    command = create_all(folder, target)
+    if not command or not any("sqlite:///" in text or databases_url(text) for text in folder.python_files.values()):
+        return ""
+    return f'case "${{DATABASE_URL:-sqlite}}" in sqlite*) {path}{command};; esac; '
+
+
+def create_all(folder: Folder, target: str) -> str:
+    """Return the command that makes the tables of a Flask app with Flask-SQLAlchemy; "" for other apps.
 
     Tutorials make them by hand, or below `if __name__ == "__main__"`, which a server does not run.
     """
-    texts = folder.python_files.values()
-    uses = any(_FLASK_SQLALCHEMY.search(text) for text in texts)
-    if not uses or not any("sqlite:///" in text or databases_url(text) for text in texts):
+    if not any(_FLASK_SQLALCHEMY.search(text) for text in folder.python_files.values()):
         return ""
     module, _, name = target.partition(":")
-    is_factory = name.endswith("()")
-    made = f"from {module} import {name.removesuffix('()')} as app; app = {'app()' if is_factory else 'app'}"
+    # Any file name may be a module.
+    made = f"app = getattr(importlib.import_module('{module}'), '{name.removesuffix('()') or 'application'}')"
+    made = f"import importlib; {made}; app = {'app()' if name.endswith('()') else 'app'}"
     code = f"{made}; app.app_context().push(); db = app.extensions['sqlalchemy']; getattr(db, 'db', db).create_all()"
-    return f'case "${{DATABASE_URL:-sqlite}}" in sqlite*) python -c "{code}";; esac; '
+    return f'python -c "{code}"'
 
 
 def databases_url(text: str) -> str:
@@ -201,12 +215,20 @@ def script(*imports: str, names: tuple[str, ...] = SCRIPTS) -> Callable[[Folder]
 
 
 def find_script(folder: Folder, *imports: str, names: tuple[str, ...] = SCRIPTS) -> str:
+    """Return the script that imports one of these modules: by name, else one that runs, of the upper folders first."""
     pattern = re.compile(rf"^[ \t]*(?:import|from)\s+(?:{'|'.join(imports)})\b", re.MULTILINE)
     texts = folder.python_files.items()
     files = {name: text for name, text in texts if pattern.search(text) and not _TEST.search(name)}
-    named = next((name for name in names if name in files), "")
-    runs = (name for name, text in files.items() if "__main__" in text or ".run(" in text or "launch(" in text)
-    return named or next(runs, "") or next(iter(files), "")
+    if named := next((name for name in names if name in files), ""):
+        return named
+    runs = [name for name, text in files.items() if _RUNS.search(text)]
+    stems = [name.rpartition("/")[2] for name in names]
+
+    def rank(name: str) -> tuple[int, int]:
+        own = name.rpartition("/")[2]
+        return name.count("/"), stems.index(own) if own in stems else len(stems)
+
+    return min(runs or files, key=rank, default="")
 
 
 def main_script(folder: Folder) -> str:
@@ -270,6 +292,8 @@ def django(folder: Folder) -> str:
     if package and folder.has(f"{at}{package.replace('.', '/')}/wsgi.py"):
         variable = _settings_variable(folder, at, f"{at}{package.replace('.', '/')}/wsgi.py", place)
         return f"{cd}{migrate}{variable}gunicorn {package}.wsgi {GUNICORN}"
+    if not package and _SERVED.search(folder.find_text(f"{at}wsgi.py") or ""):
+        return f"{cd}{migrate}gunicorn wsgi {GUNICORN}"
     return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
 
 

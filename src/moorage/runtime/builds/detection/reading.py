@@ -24,7 +24,7 @@ MAX_PYTHON_BYTES = 8 * 2**20  # of all Python files together
 MAX_MODULE_BYTES = 2**18
 MAX_REQUIREMENTS = 20  # files
 REQUIREMENTS = ("requirements.txt", "requirements.in", "requirements/*.txt")
-PYTHON_DEPTH = 3  # folders below the base folder in which Python files are searched
+PYTHON_DEPTH = 4  # folders below the base folder in which Python files are searched
 # Folders that have no code of the app.
 NOT_SOURCES = frozenset(
     {"node_modules", "venv", "env", "tests", "test", "testing", "migrations", "alembic", "examples", "example", "docs"}

@@ -5,7 +5,7 @@ To add a framework, add a row to one of the modules, and a case for it to tests/
 
 from __future__ import annotations
 
-from moorage.runtime.builds.detection.table import deno, functions, node, nx, other, python, sites
+from moorage.runtime.builds.detection.table import deno, functions, go, node, nx, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -25,7 +25,7 @@ ROWS: tuple[Row, ...] = (
     *python.SITES,
     *sites.ROWS[2:],
     *functions.ALONE,
-    *other.GO,
+    *go.ROWS,
     *other.REFUSED,
     *python.SCRIPTS,
     *sites.PLAIN,

@@ -169,6 +169,7 @@ def _hosted(folder: Folder) -> str | None:
     return next((name for name in names if _HANDLER.search(folder.find_text(name) or "")), None)
 
 
+_FOREIGN = ("go", "php", "rb", "java", "cs")
 _PYTHON_MAINS = ("__main__.py", "main.py", "handler.py", "index.py")
 _ACTION_JS = re.compile(r"^(?:async\s+)?function\s+main\s*\(|\bexports\.main\s*=|\bglobal\.main\s*=", re.MULTILINE)
 _ACTION_PY = re.compile(r"^(?:async\s+)?def\s+main\s*\(\s*(?:args|params|param|event|request|req|dict)\b", re.MULTILINE)
@@ -189,6 +190,10 @@ ROWS = (
         start=_python_start, server=_requirements, note=_NOTE),
 )  # fmt: skip
 ALONE = (
+    Row("functions in another language", "container", "", Sign("functions of `packages` in Go, PHP, Ruby, Java or C#",
+        lambda folder: next(iter(_found(folder, _FOREIGN).values()), None)),
+        refusal=lambda folder: f"{next(iter(_found(folder, _FOREIGN).values()))} is a function in a language that "
+                               "functions cannot have: write it in JavaScript or Python, or push a server"),
     Row("function", "container", "", Sign("a function `main` in a file that starts no server", _single),
         refusal=lambda folder: f"{_single(folder)} has a function `main` and starts no server: create a function with "
                                "it (`moorage functions deploy NAME`), or add a `start` script of a server"),

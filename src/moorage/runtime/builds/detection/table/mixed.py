@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.detection.table import other, python
+from moorage.runtime.builds.detection.table import go, python
 
 # A bundler starts at a page: a folder without one has only assets to bundle.
 _PAGES = ("index.html", "src/index.html", "public/index.html", "app/index.html", "client/index.html")
@@ -13,7 +13,7 @@ def other_server(folder: Folder) -> str | None:
     """Find a server of another language; None where the repository has a page for a bundler."""
     if folder.has(*_PAGES):
         return None
-    if folder.has("go.mod") and other.go_packages(folder) == ["."]:
+    if folder.has("go.mod") and go.packages(folder) == ["."]:
         return "a main package in go.mod"
     if not folder.has(*python.MANIFESTS):
         return None

@@ -1,4 +1,4 @@
-"""Rows for Go, and for languages that cannot be built."""
+"""Rows for languages that cannot be built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
-MAX_PROGRAMS = 50  # folders, and files of each, that are searched for a main package
 SUPPORTED = "Node.js, Python, Go and static sites are"
 _COMPILED = " A program that is compiled for Linux can be pushed, and started with startCmd."
 
@@ -21,48 +20,6 @@ def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) 
 
     return Row(name, "container", "", sign, refusal=refusal)
 
-
-def go_packages(folder: Folder) -> list[str]:
-    """Return the main packages of a module: the base folder, else those below `cmd`, else in a folder of its own."""
-    if _is_main(folder, ""):
-        return ["."]
-    return [f"./{each}" for each in folder.folders("cmd")[:MAX_PROGRAMS] if _is_main(folder, each)] or [
-        f"./{each}" for each in folder.folders()[:MAX_PROGRAMS] if _is_main(folder, each)
-    ]
-
-
-def _is_main(folder: Folder, place: str) -> bool:
-    names = [name for name in folder.glob(f"{place}/*.go".lstrip("/")) if not name.endswith("_test.go")]
-    return any(
-        re.search(r"^package main\b", folder.find_text(name) or "", re.MULTILINE) for name in names[:MAX_PROGRAMS]
-    )
-
-
-def _go_package(folder: Folder) -> str:
-    """Return the package to build: the only one, or one whose name says that it serves."""
-    packages = go_packages(folder)
-    servers = [each for each in packages if re.search(r"/(?:server|web|api|app|http|main)$", each)]
-    chosen = packages if len(packages) == 1 else servers
-    return chosen[0] if len(chosen) >= 1 else ""
-
-
-def _go_refusal(folder: Folder) -> str:
-    packages = go_packages(folder)
-    if packages:
-        return (
-            f"go.mod has several programs ({', '.join(packages[:10])}): set buildCmd to `go build -o app "
-            f"{packages[0]}` with the one to start"
-        )
-    return "go.mod has no program: there is no file with `package main` in the base folder or below cmd"
-
-
-_GO = file("go.mod")
-GO = (
-    Row("Go", "container", "go", _GO & Sign("one main package", lambda folder: _go_package(folder) or None),
-        build=lambda folder: f"go build -o app {_go_package(folder)}", start="./app"),
-    Row("Go with several programs", "container", "go", _GO, refusal=_go_refusal),
-    Row("Go file", "container", "go", file("main.go"), build="go build -o app main.go", start="./app"),
-)  # fmt: skip
 
 # Frameworks that have a package.json for their assets come before Node.js.
 REFUSED_FIRST = (

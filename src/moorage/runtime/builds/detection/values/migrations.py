@@ -6,7 +6,7 @@ import re
 import shlex
 
 from moorage.runtime.builds.detection import managers
-from moorage.runtime.builds.detection.python_apps import django_folder
+from moorage.runtime.builds.detection.python_apps import create_all, django_folder
 from moorage.runtime.builds.detection.reading import Folder
 
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
@@ -49,7 +49,8 @@ def runs_in(folder: Folder, command: str) -> bool:
 
 def uses_sqlite(folder: Folder, start: str) -> bool:
     """Return whether an app with migrations has a SQLite file by default, and its start creates no tables."""
-    if "migrate" in start or "db upgrade" in start or "init-db" in start or not _of_python(folder, start):
+    makes_tables = any(word in start for word in ("migrate", "db upgrade", "init-db", "create_all"))
+    if makes_tables or not _of_python(folder, start):
         return False
     return any(_FILE.search(text) for text in folder.python_files.values())
 
@@ -59,12 +60,15 @@ def _of_python(folder: Folder, start: str) -> str:
     place = django_folder(folder)
     if place is not None:
         return f"(cd {shlex.quote(place or '.')} && python manage.py migrate --noinput)"
+    served = _SERVED.search(start)
     if "flask-migrate" in packages and folder.has("migrations/env.py"):
-        served = _SERVED.search(start)
         # Flask before 2.2 has no option --app.
-        app = f"FLASK_APP={served[1]} " if served and not folder.has(".flaskenv") else ""
-        return f"{app}flask db upgrade"
-    return "alembic upgrade head" if "alembic" in packages and folder.has("alembic.ini") else ""
+        app = f"FLASK_APP={shlex.quote(served[1])} " if served and not folder.has(".flaskenv") else ""
+        # Old versions do not search the current folder for the app, but `python -m` does.
+        return f"{app}python -m flask db upgrade"
+    if "alembic" in packages and folder.has("alembic.ini"):
+        return "PYTHONPATH=. alembic upgrade head"  # Its settings import the app from the current folder.
+    return create_all(folder, served[1]) if served and "gunicorn" in start else ""
 
 
 def _of_node(folder: Folder) -> str:
