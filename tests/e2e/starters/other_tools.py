@@ -21,7 +21,7 @@ STARTERS = (
         "jekyll",
         "Jekyll",
         {
-            "_config.yml": "title: Logbook\n",
+            "_config.yml": "title: Logbook\nsass:\n  style: :compressed\n",
             "_layouts/default.html": "<!doctype html><title>{{ site.title }}</title>{{ content }}\n",
             "index.md": "---\nlayout: default\n---\n# A calm sea\n",
             "_posts/2024-05-01-departure.md": "---\nlayout: default\ntitle: Departure\n---\nWe left.\n",

@@ -5,30 +5,13 @@ A row without a case fails `test_every_row_of_the_table_has_a_case`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from tests.runtime.builds.detection_case import Case, js
+from tests.runtime.builds.detection_cases_go import GO_CASES
 
 DENO = "DENO_DIR=.deno DENO_NO_PROMPT=1 DENO_NO_UPDATE_CHECK=1 DENO_TLS_CA_STORE=mozilla,system"
 HOST_PORT = "--bind ${HOST:-0.0.0.0}:${PORT:-8080}"
-
-
-@dataclass(frozen=True)
-class Case:
-    row: str
-    files: dict[str, Any]
-    build: str = ""
-    output: str = ""
-    start: str = ""  # the beginning of the start command
-    server: str = ""
-    refusal: str = ""  # part of the sentence
-    wanted: str = "auto"
-    more: dict[str, Any] = field(default_factory=dict)
-
-
-def js(*names: str, **more: Any) -> dict[str, Any]:
-    """Return a repository with a package.json that has a build script."""
-    scripts = more.pop("scripts", {"build": "make"})
-    return {"package.json": {"dependencies": dict.fromkeys(names, "^9.0.0"), "scripts": scripts}, **more}
 
 
 def py(*names: str, **files: Any) -> dict[str, Any]:
@@ -351,6 +334,8 @@ CASES = (
          "app = Flask('x')\napp.config['X'] = 'sqlite:///a.db'", "my-site/pages.py": "x"}),
          start='cd my-site && case "${DATABASE_URL:-sqlite}" in sqlite*) python -c "import importlib; app = '
                "getattr(importlib.import_module('tide-app'), 'app'); "),
+    Case("Flask", py("flask-smorest", "gunicorn", **{"app.py": "from flask import Flask\napp = Flask('x')"}),
+         start="gunicorn app:app --bind", server="flask"),
     # The bundler makes the styles of the pages that the server renders.
     Case("Flask", {**js("vite"), **py("flask", "gunicorn", **{"run.py": "app = Flask('x')"}),
                    "templates/index.html": "x"}, start="gunicorn run:app"),
@@ -407,46 +392,7 @@ CASES = (
          "jekyll build", "_site"),
     Case("Zola", {"config.toml": "base_url = 'x'", "content/a.md": "x", "themes/a/b": ""}, refusal="zola"),
     Case("mdBook", {"book.toml": "x"}, refusal="book.toml"),
-    # Go.
-    Case("Go", {"go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
-    Case("Go", {**js("parcel"), "go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
-    Case("Go", {**js("sass"), "go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
-    Case("Go", {"go.mod": "module x", "main.go": "package main", "Procfile": "web: x --port $PORT"},
-         "go build -o bin/x .", start="bin/x --port $PORT"),
-    Case("Go", {"go.mod": "module x", "main.go": "package main", "Procfile": "web: bin/x"},
-         "go build -o bin/x .", start="bin/x"),
-    Case("Go", {"go.mod": "module x", "main.go": "package main", "Procfile": "web: go run main.go"},
-         "go build -o app .", start="./app"),
-    Case("Go", {"go.mod": "module x", "main.go": "package main", "run.sh": "", "Procfile": "web: ./run.sh"},
-         "go build -o app .", start="./run.sh"),
-    Case("Go", {"go.mod": "module x", "cmd/api/main.go": "package main", "x.go": "package x"},
-         "go build -o app ./cmd/api", start="./app"),
-    Case("Go with several programs", {"go.mod": "", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main"},
-         refusal="./cmd/a, ./cmd/b"),
-    Case("Go", {"go.mod": "module x", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
-                "Dockerfile": "RUN CGO_ENABLED=0 go build -o /bin/b ./cmd/b/"},
-         "go build -o app ./cmd/b", start="./app"),
-    Case("Go", {"go.mod": "module a.test/x/berths/v2", "cmd/tool/a.go": "package main",
-                "cmd/berths/b.go": "package main"}, "go build -o app ./cmd/berths", start="./app"),
-    Case("Go", {"go.mod": "module x", "cmd/seed/a.go": "package main", "cmd/berths/b.go":
-                "package main\nfunc main() { http.ListenAndServe(a, nil) }"},
-         "go build -o app ./cmd/berths", start="./app"),
-    Case("Go", {"go.mod": "module x", "services/api/sales/main.go": "package main", "x.go": "package x"},
-         "go build -o app ./services/api/sales", start="./app"),
-    Case("Dockerfile", {"go.mod": "", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
-                        "Dockerfile": "FROM a"}),
-    Case("Go file", {"main.go": "package main", "page.go": "package main"}, "GO111MODULE=off go build -o app .",
-         start="./app"),
-    Case("Go file", {"main.go": "package main\nfunc main() {\n}", "old.go": "package main\nfunc main() {\n}"},
-         "GO111MODULE=off go build -o app main.go", start="./app"),
-    Case("Go file", {"berths.go": 'package main\nimport (\n\t"code.test/a/berths/pages"\n)\nfunc main() {\n}',
-                     "seed.go": "// +build ignore\n\npackage main\nfunc main() {\n}", "pages/a.go": "package pages"},
-         "go mod init code.test/a/berths && go mod tidy && go build -o app .", start="./app"),
-    Case("Go file", {"main.go": 'package main\nimport "code.test/a/berths/pages"', "pages/a.go": "package pages",
-                     "vendor/code.test/b/b.go": "package b"},
-         "export GO111MODULE=off GOPATH=$(mktemp -d) && mkdir -p $GOPATH/src/code.test/a && "
-         "ln -s $PWD $GOPATH/src/code.test/a/berths && cd $GOPATH/src/code.test/a/berths && go build -o app .",
-         start="./app"),
+    *GO_CASES,
     # What else cannot be built.
     Case("PHP", {"composer.json": "{}"}, refusal="composer.json"),
     Case("Ruby", {"Gemfile": "gem 'sinatra'", "app.rb": "x"}, refusal="Gemfile"),

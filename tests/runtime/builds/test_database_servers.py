@@ -124,6 +124,26 @@ def test_tables_without_migrations_are_created_before_a_start_of_the_procfile(tm
     assert plan.migrate.startswith("python -c \"import importlib; app = getattr(importlib.import_module('app'), 'cre")
 
 
+def test_migrations_that_a_repository_leaves_out_are_written_first(tmp_path: Path) -> None:
+    model = "from django.db import models\nclass Berth(models.Model):\n    pass\n"
+    files = {
+        "requirements.txt": "django\n",
+        "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n",
+        "shop/settings.py": "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3'}}\n",
+        "shop/wsgi.py": "",
+        "apps/berths/models.py": model,
+        "crews/models.py": model,
+        "crews/migrations/0001_initial.py": "",
+        "tides/models.py": "from django.db import models\n",
+    }
+
+    plan = plan_of(tmp_path, files)
+
+    assert plan.start.startswith(
+        "{ python manage.py makemigrations --noinput berths; python manage.py migrate --noinput; }; gunicorn shop.wsgi "
+    )
+
+
 @pytest.mark.parametrize(
     ("files", "command"),
     [

@@ -74,5 +74,8 @@ def test_a_site_gets_jekyll_that_is_there_and_a_refusal_where_it_cannot_be_had(
         toolchains.find(settings, folder, plan, said.append)
 
     monkeypatch.setattr(debian, "release", lambda: "bookworm")
-    (tmp_path / "data/toolchains/jekyll-bookworm").mkdir(parents=True)
+    program = tmp_path / "data/toolchains/jekyll-bookworm/bin" / jekyll.SITE.name
+    program.parent.mkdir(parents=True)
+    program.write_text("of an earlier version")
     assert toolchains.find(settings, folder, plan, said.append).jekyll == tmp_path / "data/toolchains/jekyll-bookworm"
+    assert program.read_bytes() == jekyll.SITE.read_bytes()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.builds.build_support import make_request, write_files
-from tests.runtime.builds.detection_cases import CASES, Case
+from tests.runtime.builds.detection_case import Case
+from tests.runtime.builds.detection_cases import CASES
 
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.detection.table import ROWS

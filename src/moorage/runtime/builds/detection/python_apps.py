@@ -51,6 +51,8 @@ _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
+_MIGRATE = "python manage.py migrate --noinput"
+_MODEL = re.compile(r"^class\s+\w+\([^)]*\b(?:Model|AbstractUser|AbstractBaseUser)\b", re.MULTILINE)
 _ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
 _LOCAL_DATABASE = re.compile(
     r"['\"]ENGINE['\"]\s*:\s*['\"]django\.(?:db|contrib\.gis\.db)\.backends\.(?:postg|mysql)[^}]*?"
@@ -280,11 +282,11 @@ def django(folder: Folder) -> str:
     at = f"{place}/" if place else ""
     cd = f"cd {shlex.quote(place)} && " if place else ""
     package = _django_package(folder, at, django_settings(folder, place))
-    migrate = ""
-    if any("django.db.backends.sqlite3" in text for text in django_settings_texts(folder, place)):
-        migrate = "python manage.py migrate --noinput; "
-    elif any(_DATABASE_URL.search(text) for text in django_settings_texts(folder, place)):
-        migrate = f"{_IF_SQLITE} && python manage.py migrate --noinput; "
+    texts, migrate = django_settings_texts(folder, place), ""
+    if any("django.db.backends.sqlite3" in text for text in texts):
+        migrate = f"{django_migrate(folder, place)}; "
+    elif any(_DATABASE_URL.search(text) for text in texts):
+        migrate = f"{_IF_SQLITE} && {django_migrate(folder, place)}; "
     is_asgi = not {"channels", "daphne"}.isdisjoint(folder.python_packages)
     if is_asgi and package and folder.has(f"{at}{package.replace('.', '/')}/asgi.py"):
         server = _daphne(folder.find_text(f"{at}{package.replace('.', '/')}/asgi.py") or "")
@@ -295,6 +297,17 @@ def django(folder: Folder) -> str:
     if not package and _SERVED.search(folder.find_text(f"{at}wsgi.py") or ""):
         return f"{cd}{migrate}gunicorn wsgi {GUNICORN}"
     return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
+
+
+def django_migrate(folder: Folder, place: str) -> str:
+    """Return the command that makes the tables, after that which writes migrations which the repository leaves out."""
+    at = f"{place}/" if place else ""
+    models = [name for name, text in folder.python_files.items() if name.startswith(at) and _MODEL.search(text)]
+    places = [name.rpartition("/")[0] for name in models if name.endswith("/models.py")]
+    apps = [each for each in places if each != place and not folder.glob(f"{each}/migrations/[0-9]*.py")]
+    # One command for each: an app that is not installed fails its own.
+    made = [f"python manage.py makemigrations --noinput {shlex.quote(each.rpartition('/')[2])}" for each in apps]
+    return f"{{ {'; '.join((*made, _MIGRATE))}; }}" if made else _MIGRATE
 
 
 def _daphne(asgi: str) -> str:
@@ -320,9 +333,9 @@ def _settings_variable(folder: Folder, at: str, wsgi: str, place: str) -> str:
 
 
 def django_extended_settings(folder: Folder) -> str:
-    """Return the settings module of a Django app that needs additions of the platform; "" if it needs none.
+    """Return the settings module of a Django app, to which the platform adds its own.
 
-    Also "" where the server and manage.py have different settings, and for classes of settings.
+    "" where the server and manage.py have different settings, and for classes of settings.
     """
     place = django_folder(folder)
     name = django_settings(folder, place) if place is not None else ""
@@ -334,7 +347,7 @@ def django_extended_settings(folder: Folder) -> str:
     named = {match[1] for text in servers for match in _SETTINGS.finditer(text)}
     if any(_settings_variable(folder, at, f"{at}{package}/{each}.py", place or "") for each in ("wsgi", "asgi")):
         named = {name}
-    return name if django_additions(folder) and not named - {name} else ""
+    return "" if named - {name} else name
 
 
 def django_additions(folder: Folder) -> list[str]:

@@ -1,4 +1,4 @@
-"""Settings of a Django app, with the hosts that the gateway serves it at, its static files and its linked database.
+"""Settings of a Django app, with the hosts that the gateway serves it at, its static files, its log and its database.
 
 The gateway passes only requests for hosts of the app. The module runs in the app's Python, which may be an old one.
 """
@@ -32,3 +32,31 @@ if _url.hostname and _kind in _default.get("ENGINE", "") and str(_default.get("H
     _parts = {"NAME": _url.path[1:], "USER": _url.username, "PASSWORD": _url.password, "HOST": _url.hostname}
     _parts = {name: unquote(value or "") for name, value in _parts.items()}
     DATABASES = dict(_databases, default=dict(_default, PORT=str(_url.port or ""), **_parts))
+
+# These take the names of files from a list that `collectstatic` writes. Where that command failed, there is none, and
+# each page would be an error.
+_MANIFESTS = (
+    "django.contrib.staticfiles.storage.ManifestStaticFilesStorage",
+    "whitenoise.storage.CompressedManifestStaticFilesStorage",
+    "whitenoise.django.GzipManifestStaticFilesStorage",
+)
+_PLAIN = "django.contrib.staticfiles.storage.StaticFilesStorage"
+_storages = getattr(_own, "STORAGES", None) or {}
+_backend = _storages.get("staticfiles", {}).get("BACKEND") or getattr(_own, "STATICFILES_STORAGE", "")
+_list = os.path.join(str(getattr(_own, "STATIC_ROOT", None) or ""), "staticfiles.json")
+if _backend in _MANIFESTS and not os.path.isfile(_list):
+    WHITENOISE_USE_FINDERS = True
+    if _storages:
+        STORAGES = dict(_storages, staticfiles={"BACKEND": _PLAIN})
+    else:
+        STATICFILES_STORAGE = _PLAIN
+
+# Without DEBUG, Django only mails the reason of a failed request.
+if not getattr(_own, "LOGGING", None):
+    LOGGING = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "filters": {"production": {"()": "django.utils.log.RequireDebugFalse"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "level": "ERROR", "filters": ["production"]}},
+        "loggers": {"django.request": {"handlers": ["stderr"]}},
+    }

@@ -162,7 +162,7 @@ def _with_retries(
     second = [*first, *([f"--override={layout.bin}/{RAISED}"] if raised else [])]
     retries = [
         *_newer_than_lock(bounded, label, layout),
-        *([_with_wheels(second, raised)] if raised else []),
+        *([_with_wheels(second, raised, layout, label)] if raised else []),
         *_compiled(second, layout, label),
         _with_old_tools(second, layout, label),
         *([_without_bounds(install, label)] if bounds or raised else []),
@@ -170,12 +170,13 @@ def _with_retries(
     return first, tuple(retries)
 
 
-def _with_wheels(install: list[str], raised: tuple[str, ...]) -> Retry:
+def _with_wheels(install: list[str], raised: tuple[str, ...], layout: Layout, label: str) -> Retry:
     return Retry(
         _NO_WHEELS,
         f"a pinned version has no binaries for this version of Python: newer ones are installed ({', '.join(raised)})",
         "pip install with newer versions of compiled packages",
         install,
+        more=(*_compiled(install, layout, label), _with_old_tools(install, layout, label)),
     )
 
 

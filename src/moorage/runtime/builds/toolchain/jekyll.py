@@ -6,6 +6,7 @@ that nothing is installed on the machine. Builds mount the folder read-only.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import secrets
@@ -69,13 +70,24 @@ def ensure(settings: Settings, say: Say) -> Path:
     own = settings.folder(toolchain_downloads.FOLDER)
     for folder in (own, toolchain_downloads.shared_folder()):
         if (folder / NAME.format(release)).is_dir():
-            return folder / NAME.format(release)
+            return _renewed(folder / NAME.format(release))
     with toolchain_downloads.locked(own):
         target = own / NAME.format(release)
         if not target.is_dir():
             say("fetching Jekyll from Debian, once for this machine")
             _fetch(release, own, target)
         return target
+
+
+def _renewed(folder: Path) -> Path:
+    """Give a folder that an earlier version fetched the program of this version, if it can be written."""
+    program = folder / "bin" / SITE.name
+    if program.is_file() and program.read_bytes() != SITE.read_bytes():
+        with contextlib.suppress(OSError):
+            fresh = program.with_name(f".new-{secrets.token_hex(8)}")
+            shutil.copy(SITE, fresh)
+            fresh.replace(program)
+    return folder
 
 
 def _fetch(release: str, own: Path, target: Path) -> None:

@@ -26,6 +26,15 @@ def fetched?(name)
   there?(name)
 end
 
+# Settings of older sites have symbols, such as `style: :compressed`, which Jekyll 4 refuses.
+module Jekyll
+  module Utils
+    def safe_load_yaml(yaml)
+      Psych.safe_load(yaml, permitted_classes: [Date, Time, Symbol], aliases: true)
+    end
+  end
+end
+
 settings = Jekyll.configuration("quiet" => true)
 gemfile = File.exist?("Gemfile") ? File.read("Gemfile") : ""
 listed = gemfile.scan(/^\s*gem\s*\(?\s*["'](jekyll-[\w-]+|jemoji)["']/).flatten

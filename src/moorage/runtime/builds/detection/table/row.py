@@ -15,6 +15,14 @@ from moorage.runtime.builds.ports import Kind
 
 _SCRIPT = re.compile(r"\.[cm]?[jt]s$")
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|(?<![:'\"`])//[^\n]*", re.DOTALL)
+# Extensions such as flask-smorest bring their framework along, so requirements may name the extension alone.
+_FRAMEWORKS = frozenset(
+    {
+        *("chainlit", "dash", "django", "falcon", "fastapi", "flask", "gradio", "litestar", "nicegui", "panel"),
+        *("python-fasthtml", "quart", "reflex", "sanic", "shiny", "streamlit"),
+    }
+)
+_LIBRARY = ("setup.py", "setup.cfg", "mkdocs.yml", "mkdocs.yaml")
 Value = str | Callable[[Folder], str]
 
 
@@ -76,13 +84,15 @@ def npm(*names: str) -> Sign:
 
 
 def pip(name: str) -> Sign:
-    """A dependency of a Python project, or an import where the project lists none."""
+    """A dependency of a Python project, or an import where its requirements name no framework."""
     imports = re.compile(rf"^[ \t]*(?:import|from)\s+{re.escape(name.removeprefix('python-'))}\b", re.MULTILINE)
 
     def find(folder: Folder) -> str | None:
         if name in folder.python_packages:
             return f"dependency {name}"
-        if folder.python_packages or folder.has("setup.py", "setup.cfg"):
+        if folder.has(*_LIBRARY) or not _FRAMEWORKS.isdisjoint(folder.python_packages):
+            return None
+        if folder.python_packages and not folder.has("requirements.txt", "Pipfile"):
             return None
         return next(
             (f"an import in {file}" for file, text in folder.python_files.items() if imports.search(text)), None

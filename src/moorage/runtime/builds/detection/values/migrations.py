@@ -6,7 +6,7 @@ import re
 import shlex
 
 from moorage.runtime.builds.detection import managers
-from moorage.runtime.builds.detection.python_apps import create_all, django_folder
+from moorage.runtime.builds.detection.python_apps import create_all, django_folder, django_migrate
 from moorage.runtime.builds.detection.reading import Folder
 
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
@@ -59,7 +59,7 @@ def _of_python(folder: Folder, start: str) -> str:
     packages = folder.python_packages
     place = django_folder(folder)
     if place is not None:
-        return f"(cd {shlex.quote(place or '.')} && python manage.py migrate --noinput)"
+        return f"(cd {shlex.quote(place or '.')} && {django_migrate(folder, place)})"
     served = _SERVED.search(start)
     if "flask-migrate" in packages and folder.has("migrations/env.py"):
         # Flask before 2.2 has no option --app.
