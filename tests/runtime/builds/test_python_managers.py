@@ -277,7 +277,7 @@ def test_a_package_that_only_conda_has_is_named(tmp_path: Path) -> None:
         ({"requirements.txt": "-r base.txt", "base.txt": "a"}, True),
         ({"requirements.txt": "-r base.txt", "base.txt": "./local"}, False),
         ({"requirements.txt": "-e ."}, False),
-        ({"requirements.txt": "a @ file:///work/a"}, False),
+        ({"requirements.txt": "a @ file:///${PROJECT_ROOT}/a"}, False),
         ({"requirements.txt": "a @ git+https://x.test/a@main"}, False),
         ({"pyproject.toml": PROJECT, "uv.lock": 'source = { virtual = "." }'}, True),
         ({"pyproject.toml": PROJECT, "uv.lock": 'source = { editable = "libs/a" }'}, False),

@@ -25,7 +25,7 @@ _RENAMED = {
     "blas": "",
 }
 # Parts of a conda environment that the machine has.
-_OF_SYSTEM = frozenset({
+OF_SYSTEM = frozenset({
     "python", "pip", "setuptools", "wheel", "openssl", "ca-certificates", "zlib", "sqlite", "xz", "tk", "readline",
     "bzip2", "libffi", "ncurses", "_libgcc_mutex", "_openmp_mutex", "libgcc-ng", "libstdcxx-ng", "libgomp", "tzdata",
     "ld_impl_linux-64", "libuuid", "libzlib", "libsqlite", "libnsl", "libexpat", "libgcc", "libstdcxx", "mkl",
@@ -47,7 +47,7 @@ def requirements(folder: Folder, name: str) -> str:
         package, version = _parse(spec)
         if package in _NOT_PYTHON:
             missing.append(package)
-        elif package not in _OF_SYSTEM and (renamed := _RENAMED.get(package, package)):
+        elif package not in OF_SYSTEM and (renamed := _RENAMED.get(package, package)):
             lines.append(renamed + _as_pip(version))
     if missing:
         raise BuildFailed(

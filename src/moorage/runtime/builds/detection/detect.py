@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection import go, managers, secret_names, starts, workspaces
+from moorage.runtime.builds.detection import go, managers, python_managers, secret_names, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
@@ -350,6 +350,7 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
         if not find_manager(folder).kind:
             needed = " ".join(dict.fromkeys([*needed.split(), *imports.find(folder)]))
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
+        notes = (*notes, *python_managers.notes(folder))
         if bounds := companions.bounds(folder):
             notes = (*notes, f"newer versions do not fit to this project: {', '.join(bounds)}")
         if fixed := companions.fixed(folder):

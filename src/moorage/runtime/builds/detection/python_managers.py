@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import conda, pipfiles, poetry
+from moorage.runtime.builds.detection.python_packages import portable
 from moorage.runtime.builds.detection.reading import Folder
 
 REQUIREMENTS = (
@@ -64,6 +65,8 @@ def find_manager(folder: Folder) -> PythonManager:
     if folder.has("Pipfile.lock"):
         return PythonManager("pip", "pip install (Pipfile.lock)", generated=pipfiles.from_lock(folder))
     if name := next((name for name in REQUIREMENTS[:-1] if folder.has(name)), None):
+        if changed := portable.requirements(folder, name):
+            return PythonManager("pip", f"pip install -r {name}", generated=changed.text)
         return PythonManager("pip", f"pip install -r {name}", (name,))
     if folder.has("Pipfile"):
         return PythonManager("pip", "pip install (Pipfile)", generated=pipfiles.from_pipfile(folder))
@@ -88,6 +91,14 @@ def _of_project(folder: Folder, label: str, is_package: bool) -> PythonManager:
     if _declared(folder) or "project" in folder.project:
         return PythonManager("pip", label, ("pyproject.toml",), is_package=is_package)
     return PythonManager("pip", label, generated=poetry.requirements(folder), is_package=is_package)
+
+
+def notes(folder: Folder) -> tuple[str, ...]:
+    """Return what the installation changes of the requirements that another machine wrote."""
+    manager = find_manager(folder)
+    name = manager.label.removeprefix("pip install -r ")
+    changed = portable.requirements(folder, name) if name in REQUIREMENTS[:-1] and manager.generated else None
+    return (f"{name} has lines of another machine: {', '.join(changed.changes)}",) if changed else ()
 
 
 def python_manager(folder: Folder) -> str:
