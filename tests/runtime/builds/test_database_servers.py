@@ -97,6 +97,14 @@ def test_a_url_of_the_example_keeps_its_driver_only(tmp_path: Path) -> None:
     assert dict(driver.parts) == {"DATABASE_URL": "postgresql+asyncpg://{user}:{password}@{host}:{port}/{name}"}
 
 
+def test_a_url_has_the_driver_of_the_default_in_the_code(tmp_path: Path) -> None:
+    code = "url = os.getenv('DATABASE_URL', 'postgresql+psycopg://a:b@localhost/c')"
+
+    plan = plan_of(tmp_path, flask("psycopg", code=code))
+
+    assert dict(plan.parts) == {"DATABASE_URL": "postgresql+psycopg://{user}:{password}@{host}:{port}/{name}"}
+
+
 @pytest.mark.parametrize(
     ("files", "is_file"),
     [

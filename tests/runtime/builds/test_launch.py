@@ -158,6 +158,7 @@ def test_a_virtual_environment_finds_its_python_where_it_was(settings: Settings,
     made = launched(settings, tmp_path, "python main.py")
 
     assert made.env["VIRTUAL_ENV"] == "/work/.venv"
+    assert made.env["PYTHON_VERSION"] == version
     assert made.binds[f"/gone/python-{version}.0"] == str(PYTHON.executable.parents[1])
 
 

@@ -69,6 +69,7 @@ def launch(
     trusted = toolchain.AUTHORITIES if is_sandboxed else authorities
     script = scripts.resolve(plan.start, folder, app_path, plan.build)
     defaults = _defaults(folder, app_path, installed, memory_mb) | _trusted_hosts(folder, settings.domain)
+    defaults |= {"PYTHON_VERSION": version} if version else {}  # which official images set, and apps show
     defaults |= toolchain.trusting(trusted) if authorities and trusted else {}
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
     binds = installed.binds(programs) | _python_bind(installed, home)

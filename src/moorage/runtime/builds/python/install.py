@@ -165,7 +165,7 @@ def _with_retries(
         *([_with_wheels(second, raised, layout, label)] if raised else []),
         *_compiled(second, layout, label),
         _with_old_tools(second, layout, label),
-        *([_without_bounds(install, label)] if bounds or raised else []),
+        *([_without_bounds(install, layout, label)] if bounds or raised else []),
     ]
     return first, tuple(retries)
 
@@ -227,13 +227,14 @@ def _with_old_tools(install: list[str], layout: Layout, label: str) -> Retry:
     )
 
 
-def _without_bounds(install: list[str], label: str) -> Retry:
+def _without_bounds(install: list[str], layout: Layout, label: str) -> Retry:
     """Return the installation where the bounds of `companions` contradict another requirement."""
     return Retry(
         re.compile("No solution found when resolving dependencies"),
         "installing without the upper bounds that fit to the pinned versions",
         label,
         install,
+        more=(*_compiled(install, layout, label), _with_old_tools(install, layout, label)),
     )
 
 

@@ -34,6 +34,7 @@ _OTHER = re.compile(
 _OF_ENGINE = {servers.POSTGRESQL: re.compile("MYSQL|MARIADB"), servers.MYSQL: re.compile("POSTGRES|PSQL|(?:^|_)PG")}
 _WORD = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{3,50}(?![A-Za-z0-9_])")
 _URL = re.compile(r"(?P<scheme>(?:postgres(?:ql)?|mysql2?)(?:\+[a-z0-9_]+)?)://[^?\s]*(?P<query>\?[\w=&.,%-]{1,100})?$")
+_DRIVER = re.compile(r"['\"]((?:postgresql|mysql)\+[a-z0-9_]+)://")  # without one, SQLAlchemy imports psycopg2
 _KIND = re.compile(r"(?:[A-Z0-9]+_)*?(?:DB|DATABASE|TYPEORM)_?(?:TYPE|DIALECT|CLIENT|CONNECTION|DRIVER|ENGINE)")
 _KINDS = {servers.POSTGRESQL: {"postgres", "postgresql", "pg"}, servers.MYSQL: {"mysql", "mysql2", "mariadb"}}
 
@@ -46,6 +47,8 @@ def templates(folder: Folder, engine: str) -> dict[str, str]:
     for name, value in _examples(folder).items():
         if template := _of_example(name, value, engine):
             found[name] = template
+    if "DATABASE_URL" not in found and (scheme := _driver(folder, engine)):
+        found["DATABASE_URL"] = f"{scheme}://{{user}}:{{password}}@{{host}}:{{port}}/{{name}}"
     texts = [*folder.python_files.values(), *(secret_names.scripts(folder) if folder.package is not None else ())]
     words = {word for text in texts for word in _WORD.findall(text)}
     for word in sorted(words):
@@ -53,6 +56,14 @@ def templates(folder: Folder, engine: str) -> dict[str, str]:
         if part and word != "DATABASE_URL" and len(found) < MAX_NAMES:
             found.setdefault(word, f"{{{part}}}")
     return found
+
+
+def _driver(folder: Folder, engine: str) -> str:
+    """Return the scheme with a driver that all addresses in the code have, such as a default; or ""."""
+    texts = [text for text in folder.python_files.values() if "DATABASE_URL" in text]
+    schemes = {match[1] for text in texts for match in _DRIVER.finditer(text)}
+    is_engine = all(each.startswith("mysql") == (engine == servers.MYSQL) for each in schemes)
+    return schemes.pop() if len(schemes) == 1 and is_engine else ""
 
 
 def _examples(folder: Folder) -> dict[str, str]:
