@@ -38,6 +38,12 @@ def plan_of(folder: Path, files: dict[str, Any]) -> tuple[str, Plan]:
         (("client", "web"), ""),
         (("client", "shop"), ""),
         (("one", "two"), ""),
+        (("express-back-end", "react-front-end"), "react-front-end"),
+        (("shop_client", "shop_server"), "shop_client"),
+        (("todo-api", "worker"), "todo-api"),
+        (("web-server", "web-client"), "web-client"),
+        (("admin-frontend", "shop-frontend", "backend"), ""),
+        (("shop-frontend", "mobile"), ""),
     ],
 )
 def test_names_of_folders_choose_an_app(places: tuple[str, ...], chosen: str) -> None:

@@ -103,6 +103,35 @@ def test_old_build_tools_ask_for_the_version_that_they_run_with(
 
 
 @pytest.mark.parametrize(
+    ("package", "nvmrc", "source", "accepted", "refused"),
+    [
+        ({"dependencies": {"next": "14.2.3"}}, "v16.18.0", "next 14 of package.json", (18, 17, 0), (16, 18, 0)),
+        ({"dependencies": {"next": "14.2.3"}}, "18.3.0", ".nvmrc", (18, 20, 0), (18, 16, 0)),
+        ({"dependencies": {"astro": "^6.0.1"}}, "", "astro 6 of package.json", (22, 12, 0), (20, 20, 2)),
+        ({"dependencies": {"next": "latest"}}, "", "next latest of package.json", (20, 9, 0), (18, 20, 0)),
+        ({"devDependencies": {"vite": "^7.1"}, "engines": {"node": ">=18"}}, "", "engines", (22, 12, 0), (22, 11, 0)),
+        ({"devDependencies": {"vite": "^7.1"}, "engines": {"node": "18 - 24"}}, "", "engines", (24, 1, 0), (26, 0, 0)),
+        ({"packageManager": "pnpm@11.2.0"}, "20", "packageManager of package.json", (22, 13, 0), (20, 20, 0)),
+        ({"dependencies": {"next": "16.0.1", "webpack": "4.1.0"}}, "", "next 16 of package.json", (22, 1, 0), (16, 1, 0)),
+        ({"dependencies": {"next": "14.0.0", "sqlite3": "4.0.0"}}, "", "next 14", (20, 0, 0), (14, 21, 0)),
+    ],
+)
+def test_new_tools_ask_for_a_version_that_they_run_with(
+    tmp_path: Path,
+    package: dict[str, Any],
+    nvmrc: str,
+    source: str,
+    accepted: tuple[int, int, int],
+    refused: tuple[int, int, int],
+) -> None:
+    found = find_wanted(Folder(write_files(tmp_path, {"package.json": package, ".nvmrc": nvmrc}), ""))
+
+    assert found is not None
+    assert found.source.startswith(source)
+    assert (matches(accepted, found.range), matches(refused, found.range)) == (True, False)
+
+
+@pytest.mark.parametrize(
     ("current", "engines", "output", "wanted"),
     [
         ((24, 1, 0), "", "gyp", "16"),

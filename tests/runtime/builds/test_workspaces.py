@@ -27,6 +27,17 @@ def plan_of(folder: Path, files: dict[str, Any], **changed: Any) -> Plan:
     return detect.make_plan(request, detect.open_base(request))
 
 
+def test_the_pages_of_a_workspace_whose_root_lists_the_bundler_are_deployed(tmp_path: Path) -> None:
+    root = {"package.json": {**ROOT, "devDependencies": {"vite": "7"}}}
+    web = {"name": "web", "scripts": {"build": "vite build --mode production"}}
+    mock = {"name": "backend-mock", "scripts": {"start": "nitro dev", "build": "nitro build"}}
+    apps = {"apps/web/package.json": web, "apps/web/index.html": "x", "apps/backend-mock/package.json": mock}
+
+    plan = plan_of(tmp_path, {**root, **apps})
+
+    assert (plan.kind, plan.workdir, plan.output_dir) == ("static", "apps/web", "dist")
+
+
 @pytest.mark.parametrize(
     ("files", "is_found"),
     [

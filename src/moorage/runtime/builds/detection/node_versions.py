@@ -38,6 +38,22 @@ _OLD_TOOLS = (
     ("strapi", 3, "14"), ("@strapi/strapi", 4, "18"), ("@strapi/strapi", 5, "22"),
     ("sqlite3", 4, "14"), ("bcrypt", 4, "14"), ("grpc", 1, "14"), ("fibers", 5, "14"),
 )  # fmt: skip
+# Package, oldest major version of it, and the versions of Node.js that it runs with. Tools that are newer than the
+# machine's Node.js stop or fail in the middle of a build, and a file such as .nvmrc is often older than the tools.
+_NEW_TOOLS = (
+    ("next", 14, ">=18.17"), ("next", 15, ">=18.18"), ("next", 16, ">=20.9"),
+    ("astro", 4, ">=18.17.1"), ("astro", 6, ">=22.12"),
+    ("vite", 5, "^18 || >=20"), ("vite", 7, "^20.19 || >=22.12"),
+    ("nuxt", 3, ">=18"), ("nuxt", 4, "^22.19 || ^24.11 || >=26"),
+    ("@angular/cli", 17, "^18.13 || >=20.9"), ("@angular/cli", 18, "^18.19.1 || ^20.11.1 || >=22"),
+    ("@angular/cli", 20, "^20.19 || ^22.12 || >=24"), ("@angular/cli", 22, "^22.22.3 || ^24.15 || >=26"),
+    ("@adonisjs/core", 6, ">=20.6"), ("@adonisjs/core", 7, ">=24"), ("hexo", 8, ">=20.19"), ("gatsby", 5, ">=18"),
+    ("@docusaurus/core", 3, ">=18"), ("@sveltejs/kit", 2, ">=18.13"), ("@nestjs/core", 11, ">=20"),
+    ("@react-router/dev", 7, ">=20"),
+)  # fmt: skip
+_NEWEST = frozenset({"latest", "*", "x", "next", "canary"})  # versions of a dependency without a number
+_NEW_PNPM = re.compile(r"pnpm@(?:1[1-9]|[2-9]\d)\.")
+_NODE_OF_NEW_PNPM = ">=22.13"
 
 
 class Wanted(NamedTuple):
@@ -49,12 +65,43 @@ class Wanted(NamedTuple):
 def find_wanted(folder: Folder) -> Wanted | None:
     """Return the version that an app or its workspace asks for, or None.
 
-    Old build tools ask for one too, which counts if the declared range has it.
+    Old build tools ask for one too, which counts if the declared range has it. New tools do not run with an older one,
+    whatever is declared.
     """
     declared, old = _first_declared(folder), _of_old_tool(folder)
-    if old is None or (declared is not None and not matches((int(old.range), _LAST_MINOR, 0), declared.range)):
-        return declared
-    return old
+    if old is not None and declared is not None and not matches((int(old.range), _LAST_MINOR, 0), declared.range):
+        old = None
+    return _for_new_tools(folder, old or declared)
+
+
+def _for_new_tools(folder: Folder, wanted: Wanted | None) -> Wanted | None:
+    """Return the wanted version within the range of all new tools, or that of the tools."""
+    for tool in _of_new_tools(folder):
+        both = _common(wanted.range, tool.range) if wanted is not None else tool.range
+        wanted = wanted._replace(range=both) if wanted is not None and both else tool
+    return wanted
+
+
+def _of_new_tools(folder: Folder) -> list[Wanted]:
+    """Return the versions that the tools of package.json and its package manager run with."""
+    found = {}
+    for name, oldest_major, range_ in _NEW_TOOLS:
+        version = folder.node_packages.get(name, "")
+        match = re.match(r"[\^~>=v\s]*(\d{1,4})\b", version)
+        if version in _NEWEST or (match and int(match[1]) >= oldest_major):
+            shown = match[1] if match else version
+            found[name] = Wanted(f"{name} {shown} of package.json", range_, range_)
+    root = install_folder(folder)
+    manager = (root.package or {}).get("packageManager")
+    if isinstance(manager, str) and _NEW_PNPM.match(manager):
+        found["pnpm"] = Wanted("packageManager of package.json", _NODE_OF_NEW_PNPM, _NODE_OF_NEW_PNPM)
+    return list(found.values())
+
+
+def _common(first: str, second: str) -> str:
+    """Return the range of the versions in two ranges; "" where there is none."""
+    pairs = (f"{_comparators(one)} {other}".strip() for one in first.split("||") for other in second.split("||"))
+    return " || ".join(each for each in pairs if (found := _interval(each)) and found[0] < found[1])
 
 
 def _first_declared(folder: Folder) -> Wanted | None:
@@ -137,9 +184,7 @@ def _as_range(text: str, *, is_engines: bool) -> str:
 
 def _interval(text: str) -> tuple[Version, Version] | None:
     """Return the versions of a set of comparators as a half-open interval; None for an invalid one."""
-    text = text.strip()
-    if hyphen := re.fullmatch(r"(\S+)\s+-\s+(\S+)", text):
-        text = f">={hyphen[1]} <={hyphen[2]}"
+    text = _comparators(text)
     low, high = (0, 0, 0), _END
     for word in re.sub(r"([<>=^~])\s+", r"\1", text).replace(",", " ").split():
         match = _COMPARATOR.fullmatch(word)
@@ -148,6 +193,12 @@ def _interval(text: str) -> tuple[Version, Version] | None:
         start, end = _bounds(match[1] or "=", [int(each) for each in match.groups()[1:] if each and each.isdigit()])
         low, high = max(low, start), min(high, end)
     return low, high
+
+
+def _comparators(text: str) -> str:
+    """Return a set of comparators without the notation `16 - 18`."""
+    hyphen = re.fullmatch(r"(\S+)\s+-\s+(\S+)", text.strip())
+    return f">={hyphen[1]} <={hyphen[2]}" if hyphen else text.strip()
 
 
 def _bounds(operator: str, parts: list[int]) -> tuple[Version, Version]:

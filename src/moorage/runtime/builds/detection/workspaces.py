@@ -17,6 +17,7 @@ from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import front_ends, node
 from moorage.runtime.builds.detection.table.node_starts import has_server
+from moorage.runtime.builds.detection.table.sites import INDEX
 from moorage.runtime.builds.ports import BuildFailed, Plan
 
 MAX_PACKAGES = 400
@@ -29,12 +30,13 @@ COMPANIONS = frozenset(
     {
         *("docs", "doc", "documentation", "storybook", "workshop", "playground", "example", "examples", "demo", "e2e"),
         *("mobile", "native", "expo", "ios", "android", "desktop", "electron", "extension", "cli", "email", "emails"),
+        *("mock", "mocks"),
     }
 )
 _EXAMPLES = frozenset({"example", "examples", "demo", "e2e", "playground"})
 _LOCAL = re.compile(r"(?:file|link|portal|workspace):(\.{1,2}/.*|\.{1,2})")
 _ALIAS = re.compile(r"workspace:((?:@[\w.-]+/)?[\w.-]+)@")
-_DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn) run ([\w:.-]+)")
+_DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn|bun) run ([\w:.-]+)")
 # Commands that run scripts of packages.
 _DELEGATES = re.compile(
     r"\b(?:turbo|nx|lerna|workspaces?)\b|(?:^|\s)(?:-w|-ws|-r|--recursive|--filter|--cwd|--prefix|-C)\b"
@@ -148,9 +150,9 @@ def choose_app(root: Folder) -> Folder:
     apps = apps_of(root)
     if not apps or (len(apps) > 1 and "start" in root.scripts):
         return root
-    main = [each for each in apps if COMPANIONS.isdisjoint(PurePosixPath(each.base).parts)]
+    main = [each for each in apps if COMPANIONS.isdisjoint(_words_of(each.base))]
     # Of a library with examples, the documentation is what visitors see.
-    main = main or [each for each in apps if _EXAMPLES.isdisjoint(PurePosixPath(each.base).parts)]
+    main = main or [each for each in apps if _EXAMPLES.isdisjoint(_words_of(each.base))]
     if len(apps) == 1 or len(main) == 1:
         return (main or apps)[0]
     names = [each.base for each in apps]
@@ -158,6 +160,12 @@ def choose_app(root: Folder) -> Folder:
         return next(each for each in apps if each.base == chosen)
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     raise BuildFailed(f"this workspace has several apps, {shown}: set baseDir to the one that is deployed")
+
+
+def _words_of(path: str) -> set[str]:
+    """Return the names of the folders of a path, and their parts: `backend-mock` is a mock."""
+    parts = PurePosixPath(path).parts
+    return {*parts, *(word for part in parts for word in part.split("-"))}
 
 
 def _started(root: Folder) -> Folder | None:
@@ -179,7 +187,8 @@ def _is_app(folder: Folder) -> bool:
     if folder.has("Procfile") or "start" in folder.scripts:
         return True
     is_library = any(field in (folder.package or {}) for field in ("main", "module", "exports", "types"))
-    return "build" in folder.scripts and not is_library and _has_framework(folder)
+    # Often the root alone lists the bundler.
+    return "build" in folder.scripts and not is_library and (_has_framework(folder) or folder.has(INDEX))
 
 
 def _has_framework(folder: Folder) -> bool:

@@ -10,6 +10,10 @@ from moorage.runtime.builds.detection.reading import Folder
 
 FRONT_ENDS = frozenset({"frontend", "front-end", "front", "client", "web", "webapp", "web-app", "ui", "website", "www"})
 SERVERS = frozenset({"backend", "back-end", "back", "server", "api", "bff"})
+# The same as parts of a name, such as `shop-frontend` or `react_client`; the last part that is known decides.
+_PART = re.compile(
+    r"(?P<front>front-?end|front|client|web-?app|web|ui|website|www)|(?P<server>back-?end|back|server|api|bff)"
+)
 # Folders that are no choice beside a front end or a server.
 _OTHERS = frozenset({"worker", "workers", "webhook", "scripts", "e2e", "docs", "admin", "db", "database", "nginx"})
 _MAX_FILES = 60  # that are searched for the folder of built pages
@@ -21,14 +25,22 @@ _BUILT = re.compile(
 
 def choose(places: Sequence[str]) -> str:
     """Return the folder of the front end, else of the server; "" where other names make the choice unclear."""
-    names = {place: PurePosixPath(place).name.lower() for place in places}
-    if not set(names.values()) <= FRONT_ENDS | SERVERS | _OTHERS:
+    kinds = {place: _kind(PurePosixPath(place).name.lower()) for place in places}
+    if "" in kinds.values():
         return ""
-    for words in (FRONT_ENDS, SERVERS):
-        found = [place for place, name in names.items() if name in words]
-        if found:
+    for kind in ("front", "server"):
+        if found := [place for place, each in kinds.items() if each == kind]:
             return found[0] if len(found) == 1 else ""
     return ""
+
+
+def _kind(name: str) -> str:
+    """Return `front`, `server`, `other`, or "" for a name that says nothing."""
+    if name in FRONT_ENDS | SERVERS | _OTHERS:
+        return "front" if name in FRONT_ENDS else "server" if name in SERVERS else "other"
+    parts = re.split(r"[-_.\s]+", re.sub(r"(front|back)[-_.\s]+end", r"\1end", name))
+    kinds = [kind for part in parts if (match := _PART.fullmatch(part)) for kind, text in match.groupdict().items() if text]
+    return kinds[-1] if kinds else ""
 
 
 def build(folder: Folder) -> str:

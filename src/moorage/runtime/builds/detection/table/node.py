@@ -206,6 +206,18 @@ def _next_export(folder: Folder) -> str:
     return "" if is_done else "next export"
 
 
+def _nuxt_server(folder: Folder) -> str:
+    """Return the start of a Nuxt server, whose files are below the folder that the build script names."""
+    named = re.search(r"\bnux(?:t|i) build ([\w./-]+)", folder.scripts.get("build", ""))
+    place = named[1].removeprefix("./").strip("/") if named and not named[1].startswith("-") else ""
+    inner = place if place and folder.has_folder(place) else ""
+    return f"node {shlex.quote(inner)}/{NITRO.removeprefix('node ')}" if inner else NITRO
+
+
+def _nuxt_start(folder: Folder) -> str:
+    return script_or(_nuxt_server(folder))(folder)
+
+
 def _nuxt_webpack(folder: Folder) -> str:
     """Return the webpack of Nuxt 2 without a lock: npm installs webpack 5 for the peer dependencies of its plugins."""
     is_free = not folder.has(*LOCKS) and "webpack" not in folder.node_packages
@@ -275,7 +287,7 @@ FULL_STACK = (
     site("Nuxt (static)", NUXT, lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public",
          scripts=("generate",), build="nuxt generate", server=_nuxt_webpack, is_asked=True),
     app("Nuxt 2", NUXT & NUXT_2, script_or("nuxt start"), build="nuxt build", server=_nuxt_webpack),
-    app("Nuxt", NUXT, script_or(NITRO), build="nuxt build"),
+    app("Nuxt", NUXT, _nuxt_start, build="nuxt build"),
     site("SvelteKit (static)", KIT & _adapter("@sveltejs/adapter-static"),
          _configured("build", r"pages\s*:\s*['\"`]([\w./-]+)", *configs("svelte")), build="vite build"),
     app("SvelteKit", KIT & (_adapter("@sveltejs/adapter-node") | _adapter("svelte-adapter-bun")),

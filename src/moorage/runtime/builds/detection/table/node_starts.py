@@ -26,6 +26,7 @@ SERVERS = frozenset(
         *("express", "fastify", "koa", "@hapi/hapi", "hapi", "restify", "polka", "h3", "hono", "@hono/node-server"),
         *("socket.io", "ws", "micro", "@feathersjs/feathers", "sails", "apollo-server", "@apollo/server"),
         *("json-server", "graphql-yoga", "@trpc/server", "@loopback/core", "uwebsockets.js", "elysia"),
+        *("@nestjs/core", "@adonisjs/core", "@strapi/strapi", "strapi"),
     }
 )
 PREVIEWS = frozenset({"browser-sync", "live-server", "lite-server", "webpack-dev-server", "gulp-connect"})
@@ -164,7 +165,7 @@ def started_file(folder: Folder, start: str) -> str:
 def loop(folder: Folder, start: str) -> str:
     """Return the names of scripts that run each other in a circle, or ""."""
     names: list[str] = []
-    while match := re.fullmatch(r"(?:npm|pnpm|yarn) (?:run )?([\w:.-]+)", start.strip()):
+    while match := re.fullmatch(r"(?:npm|pnpm|yarn|bun) (?:run )?([\w:.-]+)", start.strip()):
         if match[1] in names:
             return " and ".join(f"`{name}`" for name in names)
         names.append(match[1])
