@@ -89,6 +89,9 @@ CASES = (
          "yarn.lock": ""}, "nuxt build", start="npm start"),
     Case("Nuxt", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate", "preview": "nuxt preview"}),
          RUN, start=NITRO),
+    Case("Next.js", {**js("next", scripts={"build": "next build", "start": "node .next/standalone/server.js"}),
+         "public/icon.svg": "x"}, f"{RUN} && cp -r public .next/standalone/ && mkdir -p .next/standalone/.next && "
+         "cp -r .next/static .next/standalone/.next/", start="npm start"),
     Case("Nuxt", {**js("nuxt", scripts={"build": "nuxi build ./docs", "dev": "nuxi dev ./docs"}), "docs/app.vue": "x"},
          RUN, start="node docs/.output/server/index.mjs"),
     Case("SvelteKit (static)", js("@sveltejs/kit", "@sveltejs/adapter-static", "vite"), RUN, "build"),
@@ -374,7 +377,7 @@ CASES = (
     Case("Electron", js("electron", scripts={"start": "electron ."}), refusal="desktop app"),
     Case("Node.js", {"package.json": {"scripts": {"start": "node run.js"}}, "run.js": ""}, start="npm start"),
     Case("Node.js", {"package.json": {"scripts": {"start": "bun run a.ts"}}, "bun.lock": "", "a.ts": ""},
-         "npm install --no-save --no-audit --no-fund bun", start="npm start"),
+         "bun add --no-save bun", start="npm start"),
     Case("Node.js server file", {"server.js": "require('http').createServer().listen(3000)", "index.html": "x"},
          start="node server.js"),
     Case("Node.js site", js("browser-sync", scripts={"build": "pug", "start": "npm run build && node start.js"}),

@@ -73,6 +73,11 @@ CASES = {
         "Error: querySrv ENOTFOUND _mongodb._tcp.cluster0.abc.mongodb.net\n",
         ("MongoDB at cluster0.abc.mongodb.net", "variable"),
     ),
+    "a source of a Gatsby site": (
+        'error Invalid plugin options for "gatsby-source-contentful":\n\n- "accessToken" is required\n- "spaceId" is '
+        "required\nnot finished load plugins - 2.580s\n",
+        ("gatsby-config", "gatsby-source-contentful no valid accessToken, spaceId", "`secrets`"),
+    ),
     "a package of a workspace": (
         'npm error code EUNSUPPORTEDPROTOCOL\nnpm error Unsupported URL Type "workspace:": workspace:*\n',
         ("package.json", "`workspace:`", "baseDir"),

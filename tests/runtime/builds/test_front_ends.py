@@ -50,6 +50,33 @@ def test_names_of_folders_choose_an_app(places: tuple[str, ...], chosen: str) ->
     assert front_ends.choose(places) == chosen
 
 
+INSTALL = "npm install --prefix server --no-audit --no-fund"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "server", "build"),
+    [
+        ({"start": "cd server && npm i && npm start"}, EXPRESS, INSTALL),
+        ({"start": "npm start --prefix ./server"}, EXPRESS, INSTALL),
+        ({"start": "node server/src/index.js", "build": "vite build"}, EXPRESS, f"npm run build && {INSTALL}"),
+        (
+            {"start": "cd server && npm start"},
+            {**EXPRESS, "scripts": {"start": "node dist/a.js", "build": "tsc"}},
+            f"{INSTALL} && npm run build --prefix server",
+        ),
+        ({"start": "cd server && npm start", "postinstall": "cd server && npm install"}, EXPRESS, ""),
+        ({"start": "cd server && npm start"}, {"scripts": {"start": "node a.js"}}, ""),
+        ({"start": "cd ../server && npm start"}, EXPRESS, ""),
+    ],
+)
+def test_a_server_in_a_folder_that_the_start_enters_is_installed(
+    tmp_path: Path, scripts: dict[str, str], server: dict[str, Any], build: str
+) -> None:
+    _, plan = plan_of(tmp_path, {"package.json": {"scripts": scripts}, "server/package.json": server})
+
+    assert (plan.start, plan.build) == ("npm start", build)
+
+
 @pytest.mark.parametrize(
     "root", [{}, {"package.json": {"scripts": {"dev": "concurrently a b"}}}], ids=["none", "shell"]
 )

@@ -31,6 +31,9 @@ LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
         ({"package.json": {"packageManager": "pnpm@9.1.2+sha1.a"}}, "pnpm@9.1.2", "pnpm install --no-frozen-lockfile"),
         ({"package.json": {"packageManager": "yarn@4.2.0"}}, "@yarnpkg/cli-dist@4.2.0", "yarn install --no-immutable"),
         ({"package.json": {"packageManager": "pnpm@$(id)"}}, "", "npm install"),
+        ({"bun.lock": "{}"}, "bun@1", "bun install --frozen-lockfile"),
+        ({"bun.lockb": "x", "package-lock.json": "{}"}, "", "npm ci"),
+        ({"package.json": {"packageManager": "bun@1.1.4"}}, "bun@1.1.4", "bun install"),
     ],
 )  # fmt: skip
 def test_lock_files_choose_the_manager(tmp_path: Path, files: dict[str, Any], package: str, label: str) -> None:
@@ -58,6 +61,19 @@ def test_pnpm_runs_the_install_scripts_that_a_project_chooses_else_all(
     found = node_manager(Folder(tmp_path, ""))
 
     assert ("--config.dangerously-allow-all-builds=true" in found.flags) == runs_all
+
+
+def test_npm_installs_where_bun_cannot(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": {"dependencies": {"hono": "4"}}, "bun.lock": "{}", "index.ts": "x"})
+    request = make_app_request(tmp_path)
+    folder = detect.open_base(request)
+
+    (step,) = install.steps(detect.make_plan(request, folder), folder, LAYOUT)
+
+    assert step.argv == ["/bin/bun", "install", "--frozen-lockfile", "--linker=hoisted"]
+    (retry,) = step.retries
+    assert retry.pattern.search("bun install v1.3.1\nerror: lockfile had changes, but lockfile is frozen\n")
+    assert retry.argv[:2] == ["/bin/npm", "install"]
 
 
 def test_dependencies_for_development_are_installed_whatever_the_environment_says(tmp_path: Path) -> None:

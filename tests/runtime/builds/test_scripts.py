@@ -92,6 +92,7 @@ def test_commands_do_what_they_did(command: str, said: str) -> None:
         ("yarn run build:all", "build:all"),
         ("pnpm start", "start"),
         ("  npm   run  serve ", "serve"),
+        ("bun run serve", "serve"),
     ],
 )
 def test_a_script_of_the_package_is_run_without_its_manager(tmp_path: Path, command: str, name: str) -> None:
@@ -110,7 +111,7 @@ def test_a_script_of_the_package_is_run_without_its_manager(tmp_path: Path, comm
 
 
 @pytest.mark.parametrize(
-    "command", ["npm serve", "npm ci", "npm run missing", "npm start -- --port 1", "npx serve", "npm --prefix x start"]
+    "command", ["npm serve", "npm ci", "npm run missing", "npm start -- --port 1", "npx serve", "npm --prefix x start", "bun serve"]
 )
 def test_what_is_no_script_is_left_to_the_manager(tmp_path: Path, command: str) -> None:
     found = resolve(tmp_path, command, {"scripts": {"start": "a", "serve": "b"}})
@@ -212,6 +213,18 @@ def test_a_first_part_of_the_start_that_repeats_the_build_is_left_out(tmp_path: 
 
     assert found.command == "exec node ."
     assert unbuilt.command == f"{first} && exec node ."
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("pm2 start src/index.js -i max", "exec pm2-runtime start src/index.js -i max"),
+        ("cross-env NODE_ENV=production pm2 start a.js", "exec cross-env NODE_ENV=production pm2-runtime start a.js"),
+        ("pm2 start ecosystem.config.json --no-daemon", "exec pm2 start ecosystem.config.json --no-daemon"),
+    ],
+)
+def test_an_app_of_pm2_stays_in_the_foreground(tmp_path: Path, text: str, command: str) -> None:
+    assert resolve(tmp_path, "npm start", {"scripts": {"start": text}}).command == command
 
 
 def test_files_of_variables_that_do_not_exist_are_left_out(tmp_path: Path) -> None:

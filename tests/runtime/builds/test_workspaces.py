@@ -38,6 +38,17 @@ def test_the_pages_of_a_workspace_whose_root_lists_the_bundler_are_deployed(tmp_
     assert (plan.kind, plan.workdir, plan.output_dir) == ("static", "apps/web", "dist")
 
 
+def test_a_root_that_runs_its_apps_together_for_development_is_none_itself(tmp_path: Path) -> None:
+    scripts = {"start": "concurrently 'pnpm api' 'pnpm client'", "client": "pnpm --filter client dev"}
+    root = {"package.json": {**ROOT, "scripts": scripts, "devDependencies": {"concurrently": "9", "vite": "7"}}}
+    client = {"name": "client", "scripts": {"build": "vite build"}, "devDependencies": {"vite": "7"}}
+    api = {"name": "api", "scripts": {"start": "node dist/index.js", "build": "vite build"}}
+
+    plan = plan_of(tmp_path, {**root, "packages/client/package.json": client, "packages/api/package.json": api})
+
+    assert (plan.kind, plan.workdir) == ("static", "packages/client")
+
+
 @pytest.mark.parametrize(
     ("files", "is_found"),
     [

@@ -325,6 +325,8 @@ class _Build:
             retries = (fonts.retry(command, layout), *retries)
         elif self._plan.framework.startswith("Angular"):
             retries = (fonts.angular_retry(command), *retries)
+        if self._plan.language == "nodejs":
+            retries = (*retries, fonts.any_retry(command, layout))
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 

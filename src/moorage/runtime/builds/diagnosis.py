@@ -141,6 +141,14 @@ def _python_syntax(match: re.Match[str]) -> str:
     return f"{match[1]}, line {match[2]}: {match[3].strip()[:MAX_CHARS]}"
 
 
+def _plugin_options(match: re.Match[str]) -> str:
+    names = ", ".join(re.findall(r'- "([\w.[\]-]+)"', match[2])[:MAX_VARIABLES])
+    return (
+        f"gatsby-config gives the plugin {match[1]} no valid {names}: set the variables that it takes them from in "
+        "`env` or `secrets`"
+    )
+
+
 def _missing_program(match: re.Match[str]) -> str:
     name = match[1]
     return (
@@ -329,6 +337,7 @@ RULES = (
         "package.json, or a package that it names, needs {0}, which the package registry does not have: correct the "
         "version, or commit a lock file of versions that exist",
     ),
+    rule(r"Invalid plugin options for \"([\w@./-]+)\":\s*\n((?:\s*- \"[^\n]+\n)+)", _plugin_options),
     rule(
         r"Unsupported URL Type \"workspace:\"",
         "package.json has a dependency of version `workspace:`, which only pnpm, Yarn and Bun know: commit their lock "

@@ -269,6 +269,7 @@ class BuildEnvironment:
             "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
             "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
             "YARN_GLOBAL_FOLDER": f"{layout.cache}/yarn",
+            "BUN_INSTALL_CACHE_DIR": f"{layout.cache}/bun",
             "YARN_NODE_LINKER": "node-modules",
             "PIP_CACHE_DIR": f"{layout.cache}/pip",
             "UV_CACHE_DIR": f"{layout.cache}/uv",

@@ -83,6 +83,9 @@ _NODE_RETRIES = (
         ("install", "--no-immutable"),
     ),
 )
+# Bun refuses a lock file of another version, and archives that are not what it names.
+_BUN_FAILED = re.compile(r"(?m)^error: |InvalidLockfile|Bun has crashed|panic\b")
+_WITHOUT_BUN = "Bun cannot install from its lock file: npm installs what package.json lists"
 CACHE_FORMAT = 1  # raise it when the same commands install something else
 
 
@@ -111,6 +114,9 @@ def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Ste
         for name, pattern, note, arguments in _NODE_RETRIES
         if name == manager.name
     )
+    if manager.name == "bun":
+        argv = [f"{layout.bin}/npm", "install", *managers.NPM_FLAGS]
+        retries = (Retry(_BUN_FAILED, _WITHOUT_BUN, "npm install", argv),)
     # NODE_ENV=production would skip devDependencies, which most front ends need for their build.
     argv = command(*manager.install)
     return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True, folder=where, retries=retries)

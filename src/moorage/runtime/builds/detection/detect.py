@@ -35,6 +35,7 @@ _ADD = {
     "npm": "npm install --no-save --no-audit --no-fund",
     "pnpm": "pnpm add --config.node-linker=hoisted --config.ignore-workspace-root-check=true",
     "yarn": "yarn add",
+    "bun": "bun add --no-save",
 }
 
 
@@ -442,6 +443,4 @@ def _notes(folder: Folder, match: Match | None, keys: tuple[str, ...]) -> tuple[
         notes.append(f"{', '.join(keys)} {has} of this project, unless a variable or a secret sets {them}")
     if folder.has("Dockerfile"):
         notes.append("the Dockerfile is not used: the project is built from its sources (language docker builds it)")
-    if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*node.LOCKS):
-        notes.append("the lock file of Bun is not read: npm installs what package.json lists")
     return tuple(notes)

@@ -14,10 +14,17 @@ PNPM_BY_LOCK = {"5": "7", "6": "8"}
 PNPM = "10"
 YARN_CLASSIC = "1"
 YARN = "4"
+BUN = "1"
+BUN_LOCKS = ("bun.lock", "bun.lockb")
 PNPM_PACKAGE = f"pnpm@{PNPM}"
 YARN_PACKAGE = f"yarn@{YARN_CLASSIC}"
+BUN_PACKAGE = f"bun@{BUN}"
+# Always with devDependencies, which most sites need for their build.
+NPM_FLAGS = ("--include=dev", "--no-audit", "--no-fund", "--loglevel=warn")
 _INPUTS = (
     *NPM_LOCKS,
+    *BUN_LOCKS,
+    "bunfig.toml",
     "package.json",
     "pnpm-lock.yaml",
     "yarn.lock",
@@ -33,7 +40,7 @@ _GENERATING = {"@prisma/client", "prisma"}  # Their installation reads other fil
 
 @dataclass(frozen=True, slots=True)
 class NodeManager:
-    name: str  # "npm", "pnpm" or "yarn"
+    name: str  # "npm", "pnpm", "yarn" or "bun"
     package: str  # npm package of the manager; "" for npm itself
     install: tuple[str, ...]
     flags: tuple[str, ...] = ()
@@ -47,15 +54,15 @@ def node_manager(folder: Folder) -> NodeManager:
     """Return the manager by `packageManager` of package.json, else by lock file; a workspace's root decides."""
     folder = install_folder(folder)
     declared = (folder.package or {}).get("packageManager")
-    match = re.match(r"(npm|pnpm|yarn)@(\d+\.\d+\.\d+)\b", declared if isinstance(declared, str) else "")
+    match = re.match(r"(npm|pnpm|yarn|bun)@(\d+\.\d+\.\d+)\b", declared if isinstance(declared, str) else "")
     name, version = (match[1], match[2]) if match else (_by_lock(folder), "")
     if name == "pnpm":
         return _pnpm(folder, version)
     if name == "yarn":
         return _yarn(folder, version)
-    # Always with devDependencies, which most sites need for their build.
-    flags = ("--include=dev", "--no-audit", "--no-fund", "--loglevel=warn")
-    return NodeManager("npm", "", ("ci",) if folder.has(*NPM_LOCKS) else ("install",), flags)
+    if name == "bun":
+        return _bun(folder, version)
+    return NodeManager("npm", "", ("ci",) if folder.has(*NPM_LOCKS) else ("install",), NPM_FLAGS)
 
 
 def _by_lock(folder: Folder) -> str:
@@ -63,7 +70,9 @@ def _by_lock(folder: Folder) -> str:
         return "npm"
     if folder.has("pnpm-lock.yaml"):
         return "pnpm"
-    return "yarn" if folder.has("yarn.lock") else "npm"
+    if folder.has("yarn.lock"):
+        return "yarn"
+    return "bun" if folder.has(*BUN_LOCKS) else "npm"
 
 
 def _pnpm(folder: Folder, version: str) -> NodeManager:
@@ -93,6 +102,13 @@ def _yarn(folder: Folder, version: str) -> NodeManager:
         return NodeManager("yarn", f"yarn@{version or YARN_CLASSIC}", install, flags)
     install = ("install", "--no-immutable" if lock is None else "--immutable")
     return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", install)
+
+
+def _bun(folder: Folder, version: str) -> NodeManager:
+    install = ("install", "--frozen-lockfile") if folder.has(*BUN_LOCKS) else ("install",)
+    # Since version 1.3 the default layout of workspaces consists of links, as that of pnpm; older ones have no option.
+    is_old = re.match(r"1\.[012]\.|0\.", version) is not None
+    return NodeManager("bun", f"bun@{version or BUN}", install, () if is_old else ("--linker=hoisted",))
 
 
 def inputs(folder: Folder) -> dict[str, str] | None:

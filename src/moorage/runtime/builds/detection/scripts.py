@@ -16,11 +16,13 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
 MAX_DEPTH = 8  # of scripts that only run another script
-_RUN = re.compile(r"(npm|pnpm|yarn)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z0-9][\w:.-]*)")
+_RUN = re.compile(r"(npm|pnpm|yarn|bun)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z0-9][\w:.-]*)")
 # Scripts that npm runs without `run`; other words are npm's own commands.
 _NPM_SHORTCUTS = frozenset({"start", "test"})
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*[ \t]+)*")
 _ENV_FILE = re.compile(r"[ \t]--env-file(?:=|[ \t]+)(?:\"([^\"\n]+)\"|([^\s\"';|&]+))")
+# pm2 leaves the app to a daemon and exits, and the platform would stop both; the other program of the same package waits.
+_DAEMON = re.compile(r"\bpm2[ \t]+start\b(?![^;&|\n]*--no-daemon)")
 _LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)")
 _SHELL_WORDS = frozenset(
     (
@@ -58,13 +60,17 @@ def resolve(command: str, folder: Folder, place: str, build: str = "") -> Script
     except BuildFailed:  # The build may have left an invalid package.json; the package manager reports that.
         events = []
     if not events:
-        return Script(replacing(without_missing_env_files(command.strip(), folder)))
-    *before, last = (each._replace(text=without_missing_env_files(each.text, folder)) for each in events)
+        return Script(replacing(_prepared(command.strip(), folder)))
+    *before, last = (each._replace(text=_prepared(each.text, folder)) for each in events)
     first = [f"npm_lifecycle_event={shlex.quote(each.name)} /bin/sh -c {shlex.quote(each.text)}" for each in before]
     main = replacing(_without_build(last.text, build, folder))
     if first:
         main = " && ".join([*first, f"exec /bin/sh -c {shlex.quote(main)}"])
     return Script(main, _variables(folder, place, last))
+
+
+def _prepared(command: str, folder: Folder) -> str:
+    return _DAEMON.sub("pm2-runtime start", without_missing_env_files(command, folder))
 
 
 def without_missing_env_files(command: str, folder: Folder) -> str:
@@ -109,7 +115,9 @@ def _events(command: str, folder: Folder, depth: int = 0) -> list[_Event]:
     if match is None or depth > MAX_DEPTH or folder.package is None:
         return []
     manager, run, name = match.groups()
-    if (manager == "npm" and not run and name not in _NPM_SHORTCUTS) or (run == "run-script" and manager == "yarn"):
+    if (manager == "npm" and not run and name not in _NPM_SHORTCUTS) or (manager == "bun" and not run):
+        return []
+    if run == "run-script" and manager in ("yarn", "bun"):
         return []
     text = folder.scripts.get(name)
     if text is None and command == "npm start" and folder.has("server.js"):
@@ -123,7 +131,7 @@ def _events(command: str, folder: Folder, depth: int = 0) -> list[_Event]:
 
 def _repeats(text: str, build: str, folder: Folder) -> bool:
     """Return whether a script does nothing but clean up and run the scripts that the build has run."""
-    built = set(re.findall(r"\b(?:npm|pnpm|yarn) run ([\w:.-]+)", build))
+    built = set(re.findall(r"\b(?:npm|pnpm|yarn|bun) run ([\w:.-]+)", build))
     texts, seen, is_repeated = [text], {"clean"}, False
     while texts:
         for part in texts.pop().split("&&"):
@@ -140,7 +148,7 @@ def _repeats(text: str, build: str, folder: Folder) -> bool:
 
 def _without_build(text: str, build: str, folder: Folder) -> str:
     """Return a command without first parts that repeat the build, as in `npm run build && node dist/app.js`."""
-    names = re.findall(r"\b(?:npm|pnpm|yarn) run ([\w:.-]+)", build)
+    names = re.findall(r"\b(?:npm|pnpm|yarn|bun) run ([\w:.-]+)", build)
     commands = {build, *(folder.scripts.get(name, "").strip() for name in names)} - {""}
     parts = text.split("&&")
     for number in range(len(parts) - 1, 0, -1):

@@ -41,6 +41,8 @@ _DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn|bun) run ([\w:.-]+)")
 _DELEGATES = re.compile(
     r"\b(?:turbo|nx|lerna|workspaces?)\b|(?:^|\s)(?:-w|-ws|-r|--recursive|--filter|--cwd|--prefix|-C)\b"
 )
+# Commands that run several apps at the same time, for development.
+_TOGETHER = re.compile(r"\b(?:concurrently|npm-run-all|run-[ps])\b|--parallel\b|\bturbo\s+(?:run\s+)?dev\b")
 _OF_PACKAGE = re.compile(r"(?:--filter|--workspace|-w|-F|\bworkspace)[ =]+['\"]?((?:@[\w.-]+/)?[\w.-]+)")
 _PACKAGE_NAME = re.compile(r"(?:@[\w.~-]+/)?[\w.~-]+")
 
@@ -148,7 +150,8 @@ def choose_app(root: Folder) -> Folder:
     if named := _started(root):
         return named
     apps = apps_of(root)
-    if not apps or (len(apps) > 1 and "start" in root.scripts):
+    start = root.scripts.get("start", "")
+    if not apps or (len(apps) > 1 and start and not _TOGETHER.search(start)):
         return root
     main = [each for each in apps if COMPANIONS.isdisjoint(_words_of(each.base))]
     # Of a library with examples, the documentation is what visitors see.
@@ -201,7 +204,7 @@ def _is_root_app(root: Folder) -> bool:
     if root.has("Procfile") or has_server(root) is not None:
         return True
     start, build = root.scripts.get("start"), root.scripts.get("build")
-    if start and not _DELEGATES.search(start):
+    if start and not _DELEGATES.search(start) and not _TOGETHER.search(start):
         return True
     return _has_framework(root) and build is not None and not _DELEGATES.search(build)
 

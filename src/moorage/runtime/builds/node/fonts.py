@@ -1,9 +1,10 @@
-"""Build apps of Next.js and Angular without a connection to Google Fonts.
+"""Build apps of Node.js without a connection to Google Fonts.
 
 `next/font/google` downloads style sheets and fonts during the build, and fails without them. Next.js has a variable for
 its own tests that names a module with the responses; there it gets style sheets without font files, so that the pages
 have the fallback fonts of the browser. Angular copies the style sheets that index.html links into the page, unless
-angular.json turns that off; browsers then load them.
+angular.json turns that off; browsers then load them. Other tools, such as UnoCSS, request style sheets by the functions
+of Node.js, which a module that is loaded first answers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ VARIABLE = "NEXT_FONT_GOOGLE_MOCKED_RESPONSES"
 NOTE = (
     "the style sheets of Google Fonts cannot be downloaded from here: the app is built with the fallback fonts of the "
     "browser; use next/font/local with files of the repository to have your own"
+)
+ANY_NOTE = (
+    "the style sheets of Google Fonts cannot be downloaded from here: the app is built with the fallback fonts of the "
+    "browser; commit the fonts, or install them as packages such as @fontsource/inter, to have your own"
 )
 _URL = re.compile(r"https://fonts\.googleapis\.com/css2\?[^\s\"'`\]<>]{1,500}")
 _FAILED = re.compile(r"fonts\.googleapis\.com|from Google Fonts")
@@ -42,6 +47,49 @@ for (const project of Object.values(config.projects || {})) {
 }
 fs.writeFileSync("angular.json", JSON.stringify(config));
 """
+
+
+ANY_FILE = "google-fonts-anywhere.js"
+_ERRORS = r"(?:fetch failed|no response|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ENETUNREACH|ETIMEDOUT|[Ff]etchError)"
+_HOSTS = r"fonts\.(?:googleapis\.com|bunny\.net)"
+_UNREACHED = re.compile(rf"{_ERRORS}[^\n]{{0,80}}{_HOSTS}|{_HOSTS}[^\n]{{0,400}}{_ERRORS}")
+_ANSWERS = r"""
+const https = require("https"), { PassThrough } = require("stream");
+const is_font = (url) => /^https:\/\/fonts\.(googleapis\.com|bunny\.net)\//.test(url);
+const decode = (text) => { try { return decodeURIComponent(text.replace(/\+/g, " ")); } catch { return ""; } };
+const sheet = (url) => [...url.matchAll(/family=([^&:]+)/g)].flatMap((match) => decode(match[1]).split("|"))
+  .map((family) => family.split(":")[0].replace(/[^\w -]/g, "")).map((name) =>
+    `@font-face { font-family: '${name}'; font-style: normal; font-display: swap; src: local('${name}'); }\n`).join("");
+const headers = { "content-type": "text/css; charset=utf-8" }, fetch = globalThis.fetch;
+if (fetch) globalThis.fetch = async (input, ...more) => {
+  const url = String(input?.url ?? input);
+  return is_font(url) ? new Response(sheet(url), { headers }) : fetch(input, ...more);
+};
+for (const name of ["request", "get"]) {
+  const original = https[name];
+  https[name] = function (...all) {
+    const [first] = all, is_url = typeof first === "string" || first instanceof URL;
+    const url = is_url ? String(first) : `https://${first?.hostname ?? first?.host}${first?.path ?? "/"}`;
+    if (!is_font(url)) return original.apply(this, all);
+    const request = Object.assign(new PassThrough(), { setTimeout: () => request, setHeader() {}, abort() {} });
+    request.once("response", all.find((each) => typeof each === "function") ?? (() => {}));
+    setImmediate(() => {
+      const response = Object.assign(new PassThrough(), { statusCode: 200, statusMessage: "OK", headers });
+      request.emit("response", response);
+      response.end(sheet(url));
+    });
+    return request;
+  };
+}
+require("module").syncBuiltinESMExports();
+"""
+
+
+def any_retry(build: str, layout: Layout) -> Retry:
+    """Return the build without fonts, for a build of any other tool that failed because of them."""
+    command = f'export NODE_OPTIONS="$NODE_OPTIONS --require={layout.bin}/{ANY_FILE}"; {build}'
+    what = "the build command without Google Fonts"
+    return Retry(_UNREACHED, ANY_NOTE, what, ["/bin/sh", "-c", command], lambda _: {ANY_FILE: _ANSWERS})
 
 
 def angular_retry(build: str) -> Retry:

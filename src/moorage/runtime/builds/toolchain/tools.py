@@ -1,4 +1,4 @@
-"""Programs on the PATH of builds and apps: npm, npx, pnpm, yarn and python."""
+"""Programs on the PATH of builds and apps: npm, npx, pnpm, yarn, bun and python."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from moorage.core.kit import folders
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection.managers import PNPM_PACKAGE, YARN_PACKAGE, NodeManager
+from moorage.runtime.builds.detection.managers import BUN_PACKAGE, PNPM_PACKAGE, YARN_PACKAGE, NodeManager
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.workers import toolchain, zygotes
 from moorage.runtime.workers.runtimes import Runtime, installed, resolve
 
 BIN = "/opt/moorage/bin"
-_PACKAGES = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE}
+_PACKAGES = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE, "bun": BUN_PACKAGE}
 # Folders of sandboxes, with other files than the machine's.
 _COVERED = ("/tmp/", "/work/", "/cache/", "/data/")  # noqa: S108
 # A virtual environment or the app may have programs of these names, which come first in PATH.
@@ -114,7 +114,7 @@ def find_tools(*, is_sandboxed: bool, python: Runtime | None = None, node: Runti
 
 
 def choice(manager: NodeManager | None) -> Mapping[str, str]:
-    """Return the variable that selects the project's version of `pnpm` or `yarn`."""
+    """Return the variable that selects the project's version of `pnpm`, `yarn` or `bun`."""
     if manager is None or _PACKAGES.get(manager.name, manager.package) == manager.package:
         return {}
     return {_variable(manager.name): manager.package}

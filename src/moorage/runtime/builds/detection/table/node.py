@@ -16,6 +16,7 @@ from moorage.runtime.builds.detection.table.node_starts import (
     find_start,
     has_server,
     has_start_script,
+    inner_install,
     listens,
     missing_tools,
     script_or,
@@ -26,7 +27,7 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
 BUILD = ("build",)
 SERVER_BUILD = ("heroku-postbuild", "build")  # the first builds the pages that a server serves, in its own folder
-LOCKS = ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml")
+LOCKS = ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb")
 CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
 STRAPI_KEYS = (
     *("APP_KEYS", "API_TOKEN_SALT", "ADMIN_JWT_SECRET", "TRANSFER_TOKEN_SALT", "JWT_SECRET", "ENCRYPTION_KEY"),
@@ -50,7 +51,7 @@ def app(name: str, sign: Sign, start: str | Callable[[Folder], str] = find_start
     def tools(folder: Folder) -> str:
         return missing_tools(folder, start if isinstance(start, str) else start(folder))
 
-    given = {"scripts": BUILD, "start": start, "build": server_build, "server": tools, **more}
+    given = {"scripts": BUILD, "start": start, "build": server_build, "server": tools, "after": inner_install, **more}
     return Row(name, "container", "nodejs", sign, **given)
 
 
@@ -206,6 +207,19 @@ def _next_export(folder: Folder) -> str:
     return "" if is_done else "next export"
 
 
+def _next_standalone(folder: Folder) -> str:
+    """Return the copies that a standalone server of Next.js needs, where the `start` script runs it.
+
+    The build leaves its scripts, styles and images out, for a CDN.
+    """
+    match = re.search(r"(\.next/standalone(?:/[\w-]+)*)/server\.js", folder.scripts.get("start", ""))
+    if not match or "standalone" in folder.scripts.get("build", "") or "postbuild" in folder.scripts:
+        return ""
+    place = match[1]
+    public = f"cp -r public {place}/ && " if folder.has_folder("public") else ""
+    return f"{public}mkdir -p {place}/.next && cp -r .next/static {place}/.next/"
+
+
 def _nuxt_server(folder: Folder) -> str:
     """Return the start of a Nuxt server, whose files are below the folder that the build script names."""
     named = re.search(r"\bnux(?:t|i) build ([\w./-]+)", folder.scripts.get("build", ""))
@@ -280,7 +294,7 @@ FULL_STACK = (
     app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
     site("Next.js export", NEXT & _EXPORTS, _configured("out", r"distDir\s*:\s*['\"`]([\w./-]+)", *configs("next")),
          build="next build", after=_next_export),
-    app("Next.js", NEXT, script_or("next start"), build="next build"),
+    app("Next.js", NEXT, script_or("next start"), build="next build", after=_next_standalone),
     site("Nuxt (static)", NUXT & (GENERATES | _NUXT_STATIC),
          lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public", scripts=("generate", "build"),
          build="nuxt generate", server=_nuxt_webpack),

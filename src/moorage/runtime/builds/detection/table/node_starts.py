@@ -41,6 +41,9 @@ _RUNS_FILE = re.compile(
     r"(?:^|&&|;)\s*(?:[A-Z_]+=\S+\s+)*(?:cross-env\s+(?:\w+=\S+\s+)*)?(?:npx\s+)?"
     r"(node|nodemon|tsx|ts-node|ts-node-dev|tsnd|bun|pm2|pm2-runtime|node-dev|babel-node)\s+(.*)$"
 )
+# A start that enters a folder: `cd server && npm start`, `npm start --prefix server`.
+_ENTERS = re.compile(r"(?:^|&&|;)\s*cd\s+([\w./-]+)\s*&&|\s--(?:prefix|cwd)[ =]([\w./-]+)")
+_BEFORE_START = ("preinstall", "install", "postinstall", "prepare", "heroku-postbuild", "build", "prestart")
 _FILE = re.compile(r"(?:^|\s)(?!-)([\w./@-]+?(?:\.[cm]?[jt]sx?)?)(?=\s|$)")
 # Programs that tutorials install globally, and their packages.
 _GLOBAL = {
@@ -146,6 +149,28 @@ def server_build(folder: Folder) -> str:
     needs = file.removeprefix("./").startswith(_BUILT) and not is_there(folder, file)
     compiler = "tsc" if needs and "typescript" in folder.node_packages and folder.has("tsconfig.json") else ""
     return " && ".join(filter(None, (front_ends.build(folder), compiler)))
+
+
+def inner_install(folder: Folder) -> str:
+    """Return the commands that prepare a server in a folder with a package.json of its own; "" where scripts do it.
+
+    The `start` script of the base folder enters that folder, or runs a file in it.
+    """
+    text = _production(folder)
+    match = _ENTERS.search(text)
+    name = next(filter(None, match.groups())) if match else _started_file(folder, text).rpartition("/")[0]
+    parts = name.removeprefix("./").strip("/").split("/")
+    places = ("/".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    place = next((each for each in places if each and ".." not in each and folder.has(f"{each}/package.json")), "")
+    others = (folder.scripts.get(each, "") for each in _BEFORE_START)
+    if not place or "workspaces" in (folder.package or {}) or any(place in each for each in others):
+        return ""
+    inner, quoted = Folder(folder.root, f"{folder.base}/{place}".lstrip("/")), shlex.quote(place)
+    if not (inner.package or {}).get("dependencies"):
+        return ""
+    is_built = "build" in inner.scripts and _started_file(inner, _production(inner)).startswith(_BUILT)
+    install = f"npm install --prefix {quoted} --no-audit --no-fund"
+    return f"{install} && npm run build --prefix {quoted}" if is_built else install
 
 
 def missing_tools(folder: Folder, start: str) -> str:
