@@ -106,6 +106,10 @@ CASES = (
          "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && "
          "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
          start="PROTOCOL_HEADER="),
+    Case("SvelteKit (adapter-auto)", {**js("@sveltejs/kit", "@sveltejs/adapter-auto", "vite"), "svelte.config.js":
+         "import adapter from '@sveltejs/adapter-auto'"}, f"{ADD} @sveltejs/adapter-node && sed -i "
+         "'s#@sveltejs/adapter-auto#@sveltejs/adapter-node#' svelte.config.* && GCP_BUILDPACKS=1 vite build",
+         start="PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"),
     Case("SvelteKit (adapter-auto)", js("@sveltejs/kit", "@sveltejs/adapter-auto", "vite"),
          "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && GCP_BUILDPACKS=1 vite build",
          start="PROTOCOL_HEADER=x-forwarded-proto"),
@@ -198,6 +202,9 @@ CASES = (
     Case("Preact CLI", js("preact-cli", "webpack"), RUN, "build"),
     Case("Angular", {**js("@angular/core", scripts={"build": "x", "start": "ng serve"}), "angular.json": ANGULAR}, RUN,
          "dist/shop/browser"),
+    Case("Angular", {**js("@angular/core"), "angular.json": {"projects": {"shop": {"architect": {"build": {
+         "builder": "@angular/build:application", "options": {"outputPath": {"base": "www", "browser": ""}}}}}}}}, RUN,
+         "www"),
     Case("Vue CLI", js("@vue/cli-service"), RUN, "dist"),
     Case("Ember", js("ember-cli"), RUN, "dist"),
     Case("Brunch", js("brunch", scripts={"start": "brunch watch --server"}), "brunch build --production", "public"),
@@ -248,7 +255,7 @@ CASES = (
     Case("AdonisJS", {**js("@adonisjs/core"), "bin/server.ts": "x", ".env.example": "LOG_LEVEL=info\nAPP_KEY="},
          f"{RUN} && cp .env.example build/.env", start="node build/bin/server.js"),
     # Vite and Tailwind build the scripts and styles of its pages.
-    Case("AdonisJS", {**js("@adonisjs/core", "vite", scripts={"build": "node ace build", "start": "node bin/server.js"}),
+    Case("AdonisJS", {**js("@adonisjs/core", "vite", scripts={"build": "x", "start": "node bin/server.js"}),
          "bin/server.ts": "x", "vite.config.ts": "x"}, RUN, start="node build/bin/server.js"),
     Case("NestJS", js("@nestjs/core", "vite", scripts={"build": "nest build", "start": "nest start",
          "start:prod": "node dist/main"}), RUN, start="npm run start:prod"),

@@ -10,7 +10,7 @@ from tests.runtime.builds.build_support import make_app_request, write_files
 
 from moorage.runtime.builds import install
 from moorage.runtime.builds.detection import detect
-from moorage.runtime.builds.detection.managers import node_manager
+from moorage.runtime.builds.detection.managers import has_own_gyp, node_manager
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout
 
@@ -61,6 +61,22 @@ def test_pnpm_runs_the_install_scripts_that_a_project_chooses_else_all(
     found = node_manager(Folder(tmp_path, ""))
 
     assert ("--config.dangerously-allow-all-builds=true" in found.flags) == runs_all
+
+
+@pytest.mark.parametrize(
+    ("files", "is_own"),
+    [
+        ({"package.json": {"dependencies": {"sqlite3": "^5.1.7"}}}, True),
+        ({"package-lock.json": '{"packages": {"node_modules/node-gyp": {"version": "8.4.1"}}}'}, True),
+        ({"yarn.lock": 'sequelize@6:\n  dependencies:\n    node-gyp "8.x"\n'}, True),
+        ({"yarn.lock": 'bufferutil@4:\n  dependencies:\n    node-gyp-build "^4.3.0"\n'}, False),
+        ({"package.json": {"dependencies": {"better-sqlite3": "12.4.1"}}}, False),
+    ],
+)
+def test_packages_that_bring_a_node_gyp_are_known(tmp_path: Path, files: dict[str, Any], is_own: bool) -> None:
+    write_files(tmp_path, {"package.json": {}, **files})
+
+    assert has_own_gyp(Folder(tmp_path, "")) is is_own
 
 
 def test_npm_installs_where_bun_cannot(tmp_path: Path) -> None:

@@ -67,11 +67,18 @@ async def test_a_missing_library_is_named_with_its_debian_package(settings: Sett
         await Builder(settings, is_sandboxed=True).build(make_app_request(source), Log())
 
 
-@pytest.mark.parametrize("manager", ["npm@11.0.0", "pnpm@10.12.1"])
-async def test_an_addon_of_node_is_compiled_without_a_download_of_headers(tmp_path: Path, manager: str) -> None:
+@pytest.mark.parametrize(
+    ("manager", "dependencies"),
+    [("npm@11.0.0", {}), ("pnpm@10.12.1", {}), ("npm@11.0.0", {"node-gyp": "8.4.1"})],
+    ids=["npm", "pnpm", "own node-gyp"],
+)
+async def test_an_addon_of_node_is_compiled_without_a_download_of_headers(
+    tmp_path: Path, manager: str, dependencies: dict[str, str]
+) -> None:
     scripts = {"start": "node main.js", "install": "node-gyp rebuild"}
+    package = {"name": "addon", "version": "1.0.0", "scripts": scripts, "packageManager": manager}
     files = {
-        "package.json": {"name": "addon", "version": "1.0.0", "scripts": scripts, "packageManager": manager},
+        "package.json": {**package, "dependencies": dependencies},
         "binding.gyp": "{'targets': [{'target_name': 'addon', 'sources': ['addon.c']}]}",
         "addon.c": ADDON,
         "main.js": "console.log(require('./build/Release/addon.node').answer)",

@@ -112,7 +112,13 @@ def test_old_build_tools_ask_for_the_version_that_they_run_with(
         ({"devDependencies": {"vite": "^7.1"}, "engines": {"node": ">=18"}}, "", "engines", (22, 12, 0), (22, 11, 0)),
         ({"devDependencies": {"vite": "^7.1"}, "engines": {"node": "18 - 24"}}, "", "engines", (24, 1, 0), (26, 0, 0)),
         ({"packageManager": "pnpm@11.2.0"}, "20", "packageManager of package.json", (22, 13, 0), (20, 20, 0)),
-        ({"dependencies": {"next": "16.0.1", "webpack": "4.1.0"}}, "", "next 16 of package.json", (22, 1, 0), (16, 1, 0)),
+        (
+            {"dependencies": {"next": "16.0.1", "webpack": "4.1.0"}},
+            "",
+            "next 16 of package.json",
+            (22, 1, 0),
+            (16, 1, 0),
+        ),
         ({"dependencies": {"next": "14.0.0", "sqlite3": "4.0.0"}}, "", "next 14", (20, 0, 0), (14, 21, 0)),
     ],
 )

@@ -7,12 +7,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.runtime.builds.build_support import Log, make_app_request, write_files
 
 from moorage.runtime.builds import install
+from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry
 from moorage.runtime.builds.node import sharp, warnings
-from moorage.runtime.builds.ports import Plan
+from moorage.runtime.builds.ports import BuildDatabases, Plan
+from moorage.settings import Settings
+
+pytestmark = pytest.mark.anyio
 
 LAYOUT = Layout(base="/work", cache="/cache", tmp="/tmp", bin="/bin", node="node", python="python", pip="")
 
@@ -60,6 +65,59 @@ def test_yarn_installs_in_spite_of_a_package(tmp_path: Path, output: str, comman
     (step,) = install.steps(plan, Folder(tmp_path, ""), LAYOUT)
 
     assert command in next(retry.what for retry in step.retries if retry.pattern.search(output))
+
+
+@pytest.mark.parametrize(
+    ("lock", "output", "command"),
+    [
+        (
+            "package-lock.json",
+            "npm error code E404\nnpm error 404 Not Found - GET https://registry.example.org/a/-/a-1.0.0.tgz\n",
+            "rm -f package-lock.json npm-shrinkwrap.json && exec /bin/npm install ",
+        ),
+        (
+            "yarn.lock",
+            'error Error: https://registry.example.org/a/-/a-1.0.0.tgz: Request failed "404 Not Found"\n',
+            "rm -f yarn.lock && exec /bin/yarn install ",
+        ),
+        (
+            "pnpm-lock.yaml",
+            " ERR_PNPM_FETCH_404  GET https://registry.example.org/a/-/a-1.0.0.tgz: Not Found - 404\n",
+            "rm -f pnpm-lock.yaml && exec /bin/pnpm install ",
+        ),
+    ],
+)
+def test_versions_are_chosen_anew_where_an_archive_of_the_lock_file_is_gone(
+    tmp_path: Path, lock: str, output: str, command: str
+) -> None:
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / lock).touch()
+    plan = Plan("container", "nodejs", "Express", install="x")
+
+    (step,) = install.steps(plan, Folder(tmp_path, ""), LAYOUT)
+
+    retry = next(retry for retry in step.retries if retry.pattern.search(output))
+    assert retry.argv[:3] == ["/usr/bin/env", "sh", "-c"]
+    assert retry.argv[3].startswith(command)
+
+
+async def test_a_build_that_fails_without_a_database_is_repeated_with_one(settings: Settings, tmp_path: Path) -> None:
+    build = "if (!process.env.DATABASE_URL) throw new Error('DATABASE_URL environment variable is not set')"
+    scripts = {"build": f'node -e "{build}"', "start": "node server.js"}
+    package = {"scripts": scripts, "dependencies": {"pg": "file:./pg"}}
+    files = {"package.json": package, "pg/package.json": {"name": "pg", "version": "8.0.0"}, "server.js": ""}
+    request, log = make_app_request(write_files(tmp_path, files)), Log()
+    asked: list[bool] = []
+
+    async def databases(plan: Plan) -> BuildDatabases:
+        asked.append(plan.migrates_in_build)
+        env = {"DATABASE_URL": "postgresql://a@127.0.0.1/a"} if plan.migrates_in_build else {}
+        return BuildDatabases(env, tuple("127.0.0.1:5432" for _ in env))
+
+    await Builder(settings, is_sandboxed=False).build(request, log, databases)
+
+    assert asked == [False, True]
+    assert "the build is repeated with the new database" in log.text("system")
 
 
 def install_sharp(folder: Path, version: str, *, has_library: bool = False) -> None:

@@ -111,7 +111,16 @@ def test_a_script_of_the_package_is_run_without_its_manager(tmp_path: Path, comm
 
 
 @pytest.mark.parametrize(
-    "command", ["npm serve", "npm ci", "npm run missing", "npm start -- --port 1", "npx serve", "npm --prefix x start", "bun serve"]
+    "command",
+    [
+        "npm serve",
+        "npm ci",
+        "npm run missing",
+        "npm start -- --port 1",
+        "npx serve",
+        "npm --prefix x start",
+        "bun serve",
+    ],
 )
 def test_what_is_no_script_is_left_to_the_manager(tmp_path: Path, command: str) -> None:
     found = resolve(tmp_path, command, {"scripts": {"start": "a", "serve": "b"}})

@@ -193,6 +193,25 @@ def test_the_package_that_the_root_starts_in_production_is_deployed(tmp_path: Pa
     assert (plan.workdir, plan.start) == ("src", "npm run prod")
 
 
+@pytest.mark.parametrize(
+    ("start", "place"),
+    [
+        ("yarn --cwd ./site start", "site"),
+        ("pnpm --filter=@acme/shop dev", "shop"),
+        ("npm start -w site && npm start -w @acme/shop", ""),
+        ("npm run build -w site && node server.js", ""),
+    ],
+)
+def test_the_package_that_the_start_of_a_root_names_is_deployed(tmp_path: Path, start: str, place: str) -> None:
+    root = {"workspaces": ["site", "shop"], "scripts": {"start": start}}
+    vite = {"scripts": {"build": "vite build", "start": "vite"}, "devDependencies": {"vite": "7"}}
+    files = {"site/package.json": {"name": "site", **vite}, "shop/package.json": {"name": "@acme/shop", **vite}}
+
+    plan = plan_of(tmp_path, {"package.json": root, **files})
+
+    assert plan.workdir == place
+
+
 def test_an_example_without_a_manifest_is_installed_where_its_parent_has_one(tmp_path: Path) -> None:
     server = "require('koa'); app.listen(3000)"
     files = {"package.json": {"dependencies": {"koa": "3"}}, "examples/hello/app.js": server}

@@ -107,7 +107,12 @@ class Builder:
                 def later(line: str) -> None:
                     loop.call_soon_threadsafe(_say, sink, line)
 
-                plan = await self._make(request, folder, plan, sink, slot, later)
+                try:
+                    plan = await self._make(request, folder, plan, sink, slot, later)
+                except BuildFailed as error:
+                    request = await _with_database(request, plan, error, databases)
+                    _say(sink, "note: the build is repeated with the new database")
+                    plan = await self._make(request, folder, plan, sink, slot, later)
         lines: list[str] = []
         try:
             built = await threads.to_end(_collect, request, folder, plan, before, lines.append)
@@ -180,6 +185,19 @@ class Builder:
             )
 
 
+async def _with_database(
+    request: BuildRequest, plan: Plan, error: BuildFailed, databases: OpenDatabases | None
+) -> BuildRequest:
+    """Return the request with a database that is created for a build which failed without one, else raise its error."""
+    is_lacking = diagnosis.lacks_database(str(error), dict(plan.parts))
+    if databases is None or not (is_lacking and plan.database and plan.build) or plan.migrates_in_build:
+        raise error
+    opened = await databases(replace(plan, migrates_in_build=True))
+    if opened.egress == request.egress:
+        raise error
+    return replace(request, env={**opened.env, **request.env}, egress=opened.egress)
+
+
 class _Build:
     """One build that holds a slot."""
 
@@ -213,6 +231,7 @@ class _Build:
             # A version that was fetched for an old bundler does not know the option.
             node_options="" if plan.node or not table.node.needs_old_openssl(folder) else "--openssl-legacy-provider",
             has_pnpm=manager is not None and manager.name == "pnpm",
+            has_own_gyp=manager is not None and managers.has_own_gyp(folder),
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
         own = own_address.fill(plan.own_addresses, request.url)

@@ -78,7 +78,7 @@ def lacks_database(sentence: str, parts: Collection[str] = ()) -> bool:
 
     `parts` are variables that a linked database sets.
     """
-    match = re.match(r"the variable (\w+) is not set", sentence)
+    match = re.search(r"(?:^|: )the variable (\w+) is not set", sentence)
     return _CREATE_COMMAND in sentence or (match is not None and match[1] in parts)
 
 
@@ -329,7 +329,7 @@ RULES = (
         _STALE_LOCK.format("yarn.lock", "yarn install"),
     ),
     rule(
-        r"(?:npm error|npm ERR!) 404 +'([^'\n]+)' is not in",
+        r"(?:npm error|npm ERR!) 404 +(?:'([^'\n]+)' is not in|The requested resource '([^'\n]+)' could not)",
         "package.json names {0}, which is not in the package registry: correct its name and version",
     ),
     rule(

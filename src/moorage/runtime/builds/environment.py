@@ -150,6 +150,7 @@ class BuildEnvironment:
         jekyll: Path | None = None,
         node_options: str = "",
         has_pnpm: bool = False,
+        has_own_gyp: bool = False,  # a package brings a node-gyp of its own
     ) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
@@ -158,6 +159,7 @@ class BuildEnvironment:
         self._go = go
         self._jekyll = jekyll
         self._has_pnpm = has_pnpm
+        self._has_own_gyp = has_own_gyp or has_pnpm
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         self._node_options = f"--max-old-space-size={settings.build_memory_mb * 3 // 4} {node_options}".strip()
 
@@ -289,8 +291,9 @@ class BuildEnvironment:
             **({"YARN_NPM_REGISTRY_SERVER": registry} if registry else {}),
             # The second name is that of newer versions. npm warns of names that it does not know.
             **(dict.fromkeys(PNPM_STORE, f"{layout.cache}/pnpm") if self._has_pnpm else {}),
-            # pnpm removes variables `npm_package_*` from the environment of install scripts.
-            **({"npm_config_nodedir": path} if self._has_pnpm and (path := self._node_headers) else {}),
+            # pnpm removes variables `npm_package_*` from the environment of install scripts, and versions of node-gyp
+            # before 10 know only this one.
+            **({"npm_config_nodedir": path} if self._has_own_gyp and (path := self._node_headers) else {}),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 
 from moorage.runtime.builds.detection import managers, python_managers
 from moorage.runtime.builds.detection.reading import Folder
@@ -23,6 +24,15 @@ _NO_SCRIPTS = "an install script cannot download its program from here: installi
 _NO_SASS = re.compile(r"gyp ERR! cwd \S*node_modules/node-sass\b")
 _SASS = "node-sass cannot be installed here: sass, its successor, takes its place; replace it in package.json"
 _SASS_ALIAS = "node-sass@npm:sass@1.62.1"
+_GONE = "the lock file names an archive that the package registry does not have: the versions are chosen anew"
+_GONE_ARCHIVES = {
+    "npm": (re.compile(r"404 Not Found - GET \S+\.tgz"), "package-lock.json npm-shrinkwrap.json"),
+    "yarn": (
+        re.compile(r"https?://\S+\.tgz: Request failed \\?\"404|Response Code: 404[\s\S]{0,300}\.tgz"),
+        "yarn.lock",
+    ),
+    "pnpm": (re.compile(r"ERR_PNPM_FETCH_404[^\n]*\.tgz"), "pnpm-lock.yaml"),
+}
 _NODE_RETRIES = (
     ("npm", _NO_SASS, _SASS, ("install", "--legacy-peer-deps", _SASS_ALIAS)),
     ("yarn", _NO_SASS, _SASS, ("add", "--ignore-engines", "--ignore-workspace-root-check", _SASS_ALIAS)),
@@ -114,6 +124,10 @@ def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Ste
         for name, pattern, note, arguments in _NODE_RETRIES
         if name == manager.name
     )
+    if gone := _GONE_ARCHIVES.get(manager.name):
+        pattern, locks = gone
+        text = f"rm -f {locks} && exec {shlex.join(command('install'))}"
+        retries += (Retry(pattern, _GONE, f"{manager.name} install", ["/usr/bin/env", "sh", "-c", text]),)
     if manager.name == "bun":
         argv = [f"{layout.bin}/npm", "install", *managers.NPM_FLAGS]
         retries = (Retry(_BUN_FAILED, _WITHOUT_BUN, "npm install", argv),)

@@ -141,7 +141,7 @@ class Plan:
     has_own_database: bool = False  # moorage.toml names a database, which its client creates
     parts: tuple[tuple[str, str], ...] = ()  # variables with templates, such as `{host}`, that a linked database fills
     migrate: str = ""  # command that creates the tables of an empty database
-    migrates_in_build: bool = False  # the build command changes the tables of that database
+    migrates_in_build: bool = False  # the build command needs that database: by its scripts, or by its failure
     uses_sqlite: bool = False  # without DATABASE_URL the app has a SQLite file, which is empty at each start
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
 

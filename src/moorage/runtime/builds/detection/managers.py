@@ -33,6 +33,8 @@ _INPUTS = (
     ".yarnrc.yml",
     ".pnpmfile.cjs",
 )
+# sqlite3 depends on a node-gyp of its own, which lock files name.
+_OWN_GYP = re.compile(r"\bnode-gyp\b(?!-)|[\"'/ ](?:connect-)?sqlite3[\"'@:]")
 _LOCAL = ("file:", "link:", "portal:", "workspace:", "patch:", ".", "/", "git", "github:")
 _INSTALL_SCRIPTS = {"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"}
 _GENERATING = {"@prisma/client", "prisma"}  # Their installation reads other files of the project.
@@ -109,6 +111,13 @@ def _bun(folder: Folder, version: str) -> NodeManager:
     # Since version 1.3 the default layout of workspaces consists of links, as that of pnpm; older ones have no option.
     is_old = re.match(r"1\.[012]\.|0\.", version) is not None
     return NodeManager("bun", f"bun@{version or BUN}", install, () if is_old else ("--linker=hoisted",))
+
+
+def has_own_gyp(folder: Folder) -> bool:
+    """Return whether a package may bring a node-gyp of its own, which compiles native modules."""
+    root = install_folder(folder)
+    names = ("package.json", *NPM_LOCKS, "yarn.lock", "pnpm-lock.yaml", "bun.lock")
+    return any(_OWN_GYP.search(place.find_text(name) or "") for place in (folder, root) for name in names)
 
 
 def inputs(folder: Folder) -> dict[str, str] | None:

@@ -21,7 +21,7 @@ _RUN = re.compile(r"(npm|pnpm|yarn|bun)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z
 _NPM_SHORTCUTS = frozenset({"start", "test"})
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*[ \t]+)*")
 _ENV_FILE = re.compile(r"[ \t]--env-file(?:=|[ \t]+)(?:\"([^\"\n]+)\"|([^\s\"';|&]+))")
-# pm2 leaves the app to a daemon and exits, and the platform would stop both; the other program of the same package waits.
+# pm2 leaves the app to a daemon and exits, and the platform would stop both; pm2-runtime of the same package waits.
 _DAEMON = re.compile(r"\bpm2[ \t]+start\b(?![^;&|\n]*--no-daemon)")
 _LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)")
 _SHELL_WORDS = frozenset(

@@ -44,6 +44,7 @@ _DELEGATES = re.compile(
 # Commands that run several apps at the same time, for development.
 _TOGETHER = re.compile(r"\b(?:concurrently|npm-run-all|run-[ps])\b|--parallel\b|\bturbo\s+(?:run\s+)?dev\b")
 _OF_PACKAGE = re.compile(r"(?:--filter|--workspace|-w|-F|\bworkspace)[ =]+['\"]?((?:@[\w.-]+/)?[\w.-]+)")
+_IN_FOLDER = re.compile(r"(?:--cwd|--prefix|-C)[ =]+['\"]?(?:\./)?([\w./-]+)")
 _PACKAGE_NAME = re.compile(r"(?:@[\w.~-]+/)?[\w.~-]+")
 
 
@@ -172,11 +173,15 @@ def _words_of(path: str) -> set[str]:
 
 
 def _started(root: Folder) -> Folder | None:
-    """Return the package that the scripts of a root without `start` run in production, by its name."""
-    text = "" if "start" in root.scripts else root.scripts.get("prod") or root.scripts.get("production") or ""
-    match = _OF_PACKAGE.search(text)
-    packages = Workspace(root).packages.values() if match else ()
-    return next((each for each in packages if match and (each.package or {}).get("name") == match[1]), None)
+    """Return the only package that the scripts of a root run in production, by its name or folder."""
+    names = ("start",) if "start" in root.scripts else ("prod", "production")
+    text = next((root.scripts[name] for name in names if root.scripts.get(name)), "")
+    names_of, folders = _OF_PACKAGE.findall(text), _IN_FOLDER.findall(text)
+    if len({*names_of, *folders}) != 1 or re.search(r"\bnode\s", text):
+        return None
+    packages = Workspace(root).packages
+    named = (each for each in packages.values() if (each.package or {}).get("name") in names_of)
+    return next(named, None) or packages.get(folders[0].rstrip("/") if folders else "")
 
 
 def apps_of(root: Folder) -> list[Folder]:

@@ -39,7 +39,9 @@ def _kind(name: str) -> str:
     if name in FRONT_ENDS | SERVERS | _OTHERS:
         return "front" if name in FRONT_ENDS else "server" if name in SERVERS else "other"
     parts = re.split(r"[-_.\s]+", re.sub(r"(front|back)[-_.\s]+end", r"\1end", name))
-    kinds = [kind for part in parts if (match := _PART.fullmatch(part)) for kind, text in match.groupdict().items() if text]
+    kinds = [
+        kind for part in parts if (match := _PART.fullmatch(part)) for kind, text in match.groupdict().items() if text
+    ]
     return kinds[-1] if kinds else ""
 
 

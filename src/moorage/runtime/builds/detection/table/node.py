@@ -74,6 +74,16 @@ def _svelte_adapter(folder: Folder) -> str:
     return f"@sveltejs/adapter-node{version}"
 
 
+def _svelte_build(folder: Folder) -> str:
+    """Return the build with the Node adapter in place of adapter-auto.
+
+    Versions of adapter-auto since 2.1 choose it by the variable, also where another file has the settings.
+    """
+    is_named = contains(r"@sveltejs/adapter-auto", *configs("svelte"), words="").find(folder)
+    rename = "sed -i 's#@sveltejs/adapter-auto#@sveltejs/adapter-node#' svelte.config.* && " if is_named else ""
+    return f"{rename}GCP_BUILDPACKS=1 vite build"
+
+
 def _astro_adapter(folder: Folder) -> str:
     """Return the Node adapter, in the version that belongs to the project's Astro."""
     version = {2: "@5", 3: "@6", 4: "@8", 5: "@9.0", 6: "@10.0", 7: "@11.0"}.get(_major(folder, "astro"), "")
@@ -132,7 +142,11 @@ def _angular_base(folder: Folder) -> str:
 def _angular_output(folder: Folder) -> str:
     """Return Angular's output folder; the builder `application` appends `/browser`."""
     builder = str(_angular(folder)[1].get("builder", ""))
-    return _angular_base(folder) + ("/browser" if builder.endswith(":application") else "")
+    options = _angular(folder)[1].get("options")
+    path = options.get("outputPath") if isinstance(options, dict) else None
+    inner = path.get("browser", "browser") if isinstance(path, dict) else "browser"
+    is_inner = builder.endswith(":application") and isinstance(inner, str) and inner
+    return _angular_base(folder) + (f"/{inner}" if is_inner else "")
 
 
 def _angular_start(folder: Folder) -> str:
@@ -313,8 +327,7 @@ FULL_STACK = (
         build="sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
         server=_svelte_adapter,
         note="svelte.config.js names the adapter of another host: @sveltejs/adapter-node is used in its place"),
-    # adapter-auto chooses the Node adapter where this variable is set.
-    app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build="GCP_BUILDPACKS=1 vite build",
+    app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build=_svelte_build,
         server=_svelte_adapter,
         note="svelte.config.js names no adapter for a server: @sveltejs/adapter-node is used"),
     # The options of the other adapter become the arguments of a function that ignores them.
