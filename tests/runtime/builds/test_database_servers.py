@@ -174,6 +174,36 @@ def test_migrations_that_a_repository_leaves_out_are_written_first(tmp_path: Pat
         ),
         (
             {
+                "package.json": {
+                    "scripts": {"start": "node ."},
+                    "dependencies": {"prisma": "6"},
+                    "prisma": {"schema": "./src/db/main.prisma"},
+                },
+                "src/db/main.prisma": 'datasource db {\n  provider = "postgresql"\n}\n',
+                "index.js": "",
+            },
+            "prisma db push --skip-generate",
+        ),
+        (
+            {
+                **node("prisma"),
+                "prisma.config.ts": 'defineConfig({ schema: path.join("db", "models") })',
+                "db/models/user.prisma": "",
+                "db/models/base.prisma": 'datasource db {\n  provider = "mysql"\n}\n',
+                "db/models/migrations/1/migration.sql": "",
+            },
+            "prisma migrate deploy",
+        ),
+        (
+            {**node("prisma"), "src/prisma/schema.prisma": 'datasource db {\n  provider = "postgresql"\n}\n'},
+            "prisma db push --skip-generate --schema src/prisma/schema.prisma",
+        ),
+        (
+            {**node("pg", "sequelize", "sequelize-cli"), "config/config.json": "{}", "migrations/1-user.js": ""},
+            "sequelize-cli db:migrate",
+        ),
+        (
+            {
                 "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n",
                 "shop/settings.py": "DATABASES = {'default': {'ENGINE': 'django.db.backends.postgresql'}}\n",
                 "shop/wsgi.py": "",

@@ -8,6 +8,7 @@ import shlex
 from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.python_apps import create_all, django_folder, django_migrate
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.values import prisma
 
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
 _BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
@@ -73,10 +74,12 @@ def _of_python(folder: Folder, start: str) -> str:
 
 def _of_node(folder: Folder) -> str:
     packages, manager = folder.node_packages, managers.node_manager(folder).name
-    if "prisma" in packages and folder.has("prisma/schema.prisma"):
-        return "prisma migrate deploy" if folder.has_folder("prisma/migrations") else "prisma db push --skip-generate"
+    if command := prisma.migrate(folder):
+        return command
     if script := next((name for name in _SCRIPTS if folder.scripts.get(name, "").strip()), ""):
         return f"{manager} run {script}"
     if "knex" in packages and folder.glob("knexfile.*"):
         return "knex migrate:latest"
-    return "sequelize-cli db:migrate" if "sequelize-cli" in packages and folder.has(".sequelizerc") else ""
+    is_default = folder.has("config/config.json", "config/config.js") and folder.has_folder("migrations")
+    is_sequelize = "sequelize-cli" in packages and (is_default or folder.has(".sequelizerc"))
+    return "sequelize-cli db:migrate" if is_sequelize else ""

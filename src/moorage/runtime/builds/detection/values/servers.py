@@ -10,7 +10,7 @@ import re
 
 from moorage.runtime.builds.detection import secret_names
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.detection.values import variables
+from moorage.runtime.builds.detection.values import prisma, variables
 
 POSTGRESQL, MYSQL = "postgresql", "mysql"
 ADDRESS = re.compile(r"(?P<postgresql>postgres(?:ql)?)(?:\+\w+)?://|(?P<mysql>mysql2?|mariadb)(?:\+\w+)?://")
@@ -50,8 +50,7 @@ def engine(folder: Folder) -> str:
     found = {name for name, drivers in _PYTHON.items() if not drivers.isdisjoint(folder.python_packages)}
     found |= {name for name, drivers in _NODE.items() if not drivers.isdisjoint(packages)}
     found |= {name for name, modules in _GO.items() if modules.search(folder.find_text("go.mod") or "")}
-    if "@prisma/client" in packages or "prisma" in packages:
-        found |= set(_PRISMA.findall(folder.find_text("prisma/schema.prisma") or ""))
+    found |= set(_PRISMA.findall(prisma.text(folder)))
     if len(found) == 2:
         found &= {declared(folder)}
     return found.pop() if len(found) == 1 else ""

@@ -11,6 +11,7 @@ import re
 
 from moorage.runtime.builds.detection import secret_names
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.values import prisma
 
 EXAMPLES = (
     *(".env.example", ".env.sample", ".env.template", ".env.dist", ".env.local.example", ".env.example.local"),
@@ -120,7 +121,7 @@ def required(folder: Folder, language: str) -> dict[str, str]:
         return {}
     texts = list(folder.python_files.values()) if language == "python" else secret_names.scripts(folder)
     needs = needed_by_python if language == "python" else _needed_by_node
-    schema = folder.find_text("prisma/schema.prisma") or ""
+    schema = prisma.text(folder)
     found = {}
     for name, value in examples.items():
         if not needs(texts, name) and not re.search(rf"\benv\(\s*['\"]{name}['\"]", schema):
