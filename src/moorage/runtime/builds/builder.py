@@ -185,6 +185,12 @@ class Builder:
             )
 
 
+def _node_options(folder: reading.Folder, version: str) -> str:
+    """Return the option with which old bundlers run; Node.js before version 17 needs none and refuses it."""
+    major = (node_versions.parse(version) or versions.machine_version() or (0,))[0]
+    return "--openssl-legacy-provider" if major >= 17 and table.node.needs_old_openssl(folder) else ""
+
+
 async def _with_database(
     request: BuildRequest, plan: Plan, error: BuildFailed, databases: OpenDatabases | None
 ) -> BuildRequest:
@@ -228,8 +234,7 @@ class _Build:
             go=found.go,
             jekyll=found.jekyll,
             node=versions.find(settings, plan.node),
-            # A version that was fetched for an old bundler does not know the option.
-            node_options="" if plan.node or not table.node.needs_old_openssl(folder) else "--openssl-legacy-provider",
+            node_options=_node_options(folder, plan.node) if plan.language == "nodejs" else "",
             has_pnpm=manager is not None and manager.name == "pnpm",
             has_own_gyp=manager is not None and managers.has_own_gyp(folder),
         )

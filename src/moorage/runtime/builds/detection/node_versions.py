@@ -31,7 +31,7 @@ _LAST_MINOR = 99
 # which needs the internal module http_parser that Node.js 24 removed. Strapi names its newest Node.js, and Yarn checks
 # that. The last ones are compiled, and fit to the V8 of their time.
 _OLD_TOOLS = (
-    ("node-sass", 4, "14"), ("node-sass", 6, "16"), ("node-sass", 8, "18"),
+    ("gulp", 3, "10"), ("node-sass", 4, "14"), ("node-sass", 6, "16"), ("node-sass", 8, "18"),
     ("webpack", 4, "16"), ("react-scripts", 4, "16"), ("@vue/cli-service", 4, "16"), ("gatsby", 2, "16"),
     ("nuxt", 2, "18"), ("next", 11, "16"), ("@angular/cli", 12, "14"),
     ("better-sqlite3", 7, "18"), ("better-sqlite3", 12, "22"), ("umi", 4, "22"), ("@umijs/max", 4, "22"),

@@ -472,7 +472,4 @@ LAST = (app("Node.js file", PACKAGE | _FILES),)
 def needs_old_openssl(folder: Folder) -> bool:
     """Return whether the bundler hashes with MD4, which newer versions of Node.js refuse by default."""
     first = {"react-scripts": 5, "@vue/cli-service": 5, "nuxt": 3, "webpack": 5, "gatsby": 3, "preact-cli": 4}
-    is_old = any(0 < _major(folder, name) < major for name, major in first.items())
-    engines = (folder.package or {}).get("engines")
-    is_pinned = folder.has(".nvmrc", ".node-version") or (isinstance(engines, dict) and "node" in engines)
-    return is_old and not is_pinned
+    return any(0 < _major(folder, name) < major for name, major in first.items())
