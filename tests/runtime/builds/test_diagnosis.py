@@ -73,6 +73,10 @@ CASES = {
         "Error: querySrv ENOTFOUND _mongodb._tcp.cluster0.abc.mongodb.net\n",
         ("MongoDB at cluster0.abc.mongodb.net", "variable"),
     ),
+    "an entry that is not in the repository": (
+        'error during build:\nCould not resolve entry module "resources/js/app.js".\n    at getRollupError\n',
+        ("resources/js/app.js, which is not in the repository", "vite.config"),
+    ),
     "a source of a Gatsby site": (
         'error Invalid plugin options for "gatsby-source-contentful":\n\n- "accessToken" is required\n- "spaceId" is '
         "required\nnot finished load plugins - 2.580s\n",

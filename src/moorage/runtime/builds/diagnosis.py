@@ -415,6 +415,11 @@ RULES = (
         "the app requests an address that cannot be reached from here, before it answers: set the address of a server "
         "that can be reached, or have the operator allow its host",
     ),
+    rule(
+        r"Could not resolve entry module [\"']([^\"'\n]+)[\"']",
+        "the build begins with {0}, which is not in the repository: commit that file, or correct the entry in the settings "
+        "of the bundler, such as vite.config",
+    ),
     rule(r"^error during build:\n([^\n]+)", "{0}"),
     rule(
         r"^(?:\./)?(\S+\.[cm]?(?:tsx?|vue))[(:](\d+)[,:]\d+\)?(?::| -) error (TS\d+: [^\n]{1,200})",
