@@ -383,6 +383,8 @@ CASES = (
          refusal="react-native-web"),
     Case("Electron", js("electron", scripts={"start": "electron ."}), refusal="desktop app"),
     Case("Node.js", {"package.json": {"scripts": {"start": "node run.js"}}, "run.js": ""}, start="npm start"),
+    Case("Node.js", js("@medusajs/medusa", "vite", scripts={"build": "medusa build", "start": "medusa start"}), RUN,
+         start="npm start"),
     Case("Node.js", {"package.json": {"scripts": {"start": "bun run a.ts"}}, "bun.lock": "", "a.ts": ""},
          "bun add --no-save bun", start="npm start"),
     Case("Node.js server file", {"server.js": "require('http').createServer().listen(3000)", "index.html": "x"},

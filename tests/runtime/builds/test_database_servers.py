@@ -230,6 +230,7 @@ def test_tables_of_a_new_database_are_created_as_the_repository_does_it(
             True,
         ),
         ({"build": "next build", "prebuild": "npm run tables", "tables": "knex migrate:latest"}, True),
+        ({"build": "tsx lib/db/migrate && next build"}, True),
         ({"build": "next build", "db:migrate": "drizzle-kit migrate"}, False),
         ({"build": "npm run build"}, False),
     ],

@@ -417,8 +417,8 @@ RULES = (
     ),
     rule(
         r"Could not resolve entry module [\"']([^\"'\n]+)[\"']",
-        "the build begins with {0}, which is not in the repository: commit that file, or correct the entry in the settings "
-        "of the bundler, such as vite.config",
+        "the build begins with {0}, which is not in the repository: commit that file, or correct the entry in the "
+        "settings of the bundler, such as vite.config",
     ),
     rule(r"^error during build:\n([^\n]+)", "{0}"),
     rule(

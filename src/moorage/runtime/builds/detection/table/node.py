@@ -10,7 +10,7 @@ from typing import Any
 
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import exported
-from moorage.runtime.builds.detection.table.mixed import other_server
+from moorage.runtime.builds.detection.table.mixed import other_server, started_server
 from moorage.runtime.builds.detection.table.node_starts import (
     NODE_FILES,
     find_start,
@@ -407,7 +407,8 @@ BUNDLERS = (
     site("Brunch", npm("brunch") & _BUNDLED, "public", build="brunch build --production"),
     site("Polymer", npm("polymer-cli") & _BUNDLED, _polymer_output, build="polymer build"),
     site("Rsbuild", npm("@rsbuild/core") & _BUNDLED, build="rsbuild build"),
-    site("Vite", npm("vite") & _BUNDLED, _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("vite")),
+    site("Vite", npm("vite") & _BUNDLED & ~Sign("`start` script without a page", started_server),
+         _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("vite")),
          build="vite build"),
 )  # fmt: skip
 

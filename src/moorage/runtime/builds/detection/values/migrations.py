@@ -18,6 +18,7 @@ _WORD = re.compile(r"[\w:.-]+")
 _MIGRATES = re.compile(
     r"\bprisma\s+(?:migrate\s+deploy|db\s+push)|\bdrizzle-kit\s+(?:migrate|push)|\bknex\s+migrate|\bpayload\s+migrate\b"
     r"|\bsequelize(?:-cli)?\s+db:migrate|\bmigration:run\b|\bnode-pg-migrate\b|\bkysely(?:-ctl)?\s+migrate"
+    r"|\b(?:tsx|ts-node|node|bun)\s+[^\s;&|]*\bmigrat[^;&|]*"
     r"|\bmanage\.py\s+migrate\b|\bflask\s[^;&|]*\bdb\s+upgrade\b|\balembic\s+upgrade\b"
 )
 _SCRIPTS = (
