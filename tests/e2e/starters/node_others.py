@@ -102,6 +102,38 @@ STARTERS = (
         {"/": '[{"name":"Ada"}]'},
     ),
     Starter(
+        "bun-lock",
+        "Hono",
+        {
+            "package.json": package(
+                scripts={"start": "bun run src/index.ts", "build": "bun run clean", "clean": "rm -rf dist"},
+                dependencies={"hono": "^4.6.0"},
+            ),
+            "src/index.ts": """
+                import { Hono } from 'hono';
+                const app = new Hono();
+                app.get('/', (context) => context.text(`bun ${Bun.version.split('.')[0]}`));
+                export default { port: process.env.PORT || 3000, fetch: app.fetch };
+            """,
+        },
+        {"/": "bun 1"},
+        lock="bun.lock",
+    ),
+    Starter(
+        # The base folder has the scripts of a tutorial, and the server is a package of its own.
+        "server-in-a-folder",
+        "Node.js",
+        {
+            "package.json": package(scripts={"start": "cd server && npm start", "dev": "cd server && npm run dev"}),
+            "server/package.json": package(scripts={"start": "nodemon index.js"}, dependencies={"polka": "0.5.2"}),
+            "server/index.js": """
+                const polka = require('polka');
+                polka().get('/', (req, res) => res.end('server in a folder')).listen(process.env.PORT || 3000);
+            """,
+        },
+        {"/": "server in a folder"},
+    ),
+    Starter(
         "nvmrc-18",
         "Node.js",
         {

@@ -35,6 +35,7 @@ class Locks:
             "package-lock.json": lambda: _npm("install", "--package-lock-only", "--ignore-scripts", "--no-audit"),
             "pnpm-lock.yaml": lambda: _node_tool("pnpm@9.15.4", "pnpm", "install", "--lockfile-only"),
             "yarn.lock": lambda: _node_tool("yarn@1.22.22", "yarn", "install", "--ignore-scripts", "--no-progress"),
+            "bun.lock": lambda: _node_tool("bun@1", "bun", "install", "--lockfile-only"),
             "uv.lock": lambda: [*self._tool("uv==0.9.0", "bin/uv"), "lock"],
             "Pipfile.lock": lambda: [*self._tool("pipenv==2024.4.1", "bin/pipenv"), "lock"],
         }

@@ -64,6 +64,11 @@ INSTALL = "npm install --prefix server --no-audit --no-fund"
             {**EXPRESS, "scripts": {"start": "node dist/a.js", "build": "tsc"}},
             f"{INSTALL} && npm run build --prefix server",
         ),
+        (
+            {"start": "cd server && npm start"},
+            {**EXPRESS, "scripts": {"start": "nodemon server.js"}},
+            f"{INSTALL} nodemon",
+        ),
         ({"start": "cd server && npm start", "postinstall": "cd server && npm install"}, EXPRESS, ""),
         ({"start": "cd server && npm start"}, {"scripts": {"start": "node a.js"}}, ""),
         ({"start": "cd ../server && npm start"}, EXPRESS, ""),

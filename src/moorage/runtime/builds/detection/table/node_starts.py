@@ -169,7 +169,7 @@ def inner_install(folder: Folder) -> str:
     if not (inner.package or {}).get("dependencies"):
         return ""
     is_built = "build" in inner.scripts and _started_file(inner, _production(inner)).startswith(_BUILT)
-    install = f"npm install --prefix {quoted} --no-audit --no-fund"
+    install = f"npm install --prefix {quoted} --no-audit --no-fund {missing_tools(inner, 'npm start')}".rstrip()
     return f"{install} && npm run build --prefix {quoted}" if is_built else install
 
 
