@@ -73,6 +73,10 @@ CASES = {
         "Error: querySrv ENOTFOUND _mongodb._tcp.cluster0.abc.mongodb.net\n",
         ("MongoDB at cluster0.abc.mongodb.net", "variable"),
     ),
+    "a page that requests its content while it is built": (
+        'Error occurred prerendering page "/isr". Read more: https://nextjs.org/docs\nTypeError: fetch failed\n',
+        ("the page /isr requests", "force-dynamic"),
+    ),
     "an entry that is not in the repository": (
         'error during build:\nCould not resolve entry module "resources/js/app.js".\n    at getRollupError\n',
         ("resources/js/app.js, which is not in the repository", "vite.config"),

@@ -411,6 +411,11 @@ RULES = (
         "the operator allow that host",
     ),
     rule(
+        r"Error occurred prerendering page \"([^\"\n]+)\"[^\n]*\n(?:[^\n]*\n){0,3}?[^\n]*fetch failed",
+        "the page {0} requests an address that cannot be reached from here while it is built: render it on request "
+        "(`export const dynamic = 'force-dynamic'`), or have the operator allow that host",
+    ),
+    rule(
         r"^TypeError: fetch failed",
         "the app requests an address that cannot be reached from here, before it answers: set the address of a server "
         "that can be reached, or have the operator allow its host",
