@@ -145,6 +145,15 @@ fs.writeFileSync('dist/index.html', [process.env.NODE_ENV, process.env.CI, proce
     assert (built.folder / "index.html").read_text() == "production true t0ken"
 
 
+async def test_programs_of_test_tools_are_not_downloaded(site: Site) -> None:
+    tool = "if (!process.env.MONGOMS_DISABLE_POSTINSTALL) throw new Error('getaddrinfo ENOTFOUND mongodb.example.org')"
+    package = {"scripts": {"postinstall": "node download.js", "build": "mkdir dist && touch dist/index.html"}}
+
+    await site.build("npm run build", {"package.json": package, "download.js": tool}, is_default_build=True)
+
+    assert "--ignore-scripts" not in site.log.system
+
+
 async def test_a_lock_file_that_is_older_than_package_json_does_not_stop_an_installation(site: Site) -> None:
     package = {"name": "site", "version": "1.0.0", "scripts": {"build": "make-site"}}
     files = {

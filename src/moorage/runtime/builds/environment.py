@@ -50,6 +50,17 @@ NON_INTERACTIVE = {
     "PIP_NO_INPUT": "1",
     "PYTHONUNBUFFERED": "1",
 }
+# Browsers and servers of test tools, which no build starts: hundreds of megabytes, from hosts of their own. A download
+# that fails makes the whole installation start again.
+WITHOUT_TEST_TOOLS = {
+    "CYPRESS_INSTALL_BINARY": "0",
+    "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
+    "CHROMEDRIVER_SKIP_DOWNLOAD": "true",
+    "GECKODRIVER_SKIP_DOWNLOAD": "true",
+    "ELECTRON_SKIP_BINARY_DOWNLOAD": "1",
+    "MONGOMS_DISABLE_POSTINSTALL": "1",
+    "REDISMS_DISABLE_POSTINSTALL": "1",
+}
 # Time limits of package managers, for slow lines: most end an installation after 15 to 60 s without data.
 PATIENT = {
     "npm_config_fetch_retries": "4",
@@ -266,9 +277,7 @@ class BuildEnvironment:
             "npm_config_cache": f"{layout.cache}/npm",
             # An `npm install` of a build tool with NODE_ENV=production would remove the development dependencies.
             "npm_config_include": "dev",
-            # Browsers of test tools, which no build starts: hundreds of megabytes.
-            "CYPRESS_INSTALL_BINARY": "0",
-            "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
+            **WITHOUT_TEST_TOOLS,
             "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
             "YARN_GLOBAL_FOLDER": f"{layout.cache}/yarn",
             "BUN_INSTALL_CACHE_DIR": f"{layout.cache}/bun",
