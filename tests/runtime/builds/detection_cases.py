@@ -106,6 +106,10 @@ CASES = (
          "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && "
          "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
          start="PROTOCOL_HEADER="),
+    Case("SvelteKit for another host", js("@sveltejs/kit", "@sveltejs/adapter-node", "@sveltejs/adapter-vercel",
+         scripts={"build": "svelte-kit build"}, **{"svelte.config.js": "from '@sveltejs/adapter-vercel'"}),
+         "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && svelte-kit build",
+         start="PROTOCOL_HEADER="),
     Case("SvelteKit (adapter-auto)", {**js("@sveltejs/kit", "@sveltejs/adapter-auto", "vite"), "svelte.config.js":
          "import adapter from '@sveltejs/adapter-auto'"}, f"{ADD} @sveltejs/adapter-node && sed -i "
          "'s#@sveltejs/adapter-auto#@sveltejs/adapter-node#' svelte.config.* && GCP_BUILDPACKS=1 vite build",
@@ -254,7 +258,6 @@ CASES = (
     Case("AdonisJS", {**js("@adonisjs/core"), "bin/server.ts": "x"}, RUN, start="node build/bin/server.js"),
     Case("AdonisJS", {**js("@adonisjs/core"), "bin/server.ts": "x", ".env.example": "LOG_LEVEL=info\nAPP_KEY="},
          f"{RUN} && cp .env.example build/.env", start="node build/bin/server.js"),
-    # Vite and Tailwind build the scripts and styles of its pages.
     Case("AdonisJS", {**js("@adonisjs/core", "vite", scripts={"build": "x", "start": "node bin/server.js"}),
          "bin/server.ts": "x", "vite.config.ts": "x"}, RUN, start="node build/bin/server.js"),
     Case("NestJS", js("@nestjs/core", "vite", scripts={"build": "nest build", "start": "nest start",

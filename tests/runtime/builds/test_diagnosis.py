@@ -77,6 +77,11 @@ CASES = {
         'Error occurred prerendering page "/isr". Read more: https://nextjs.org/docs\nTypeError: fetch failed\n',
         ("the page /isr requests", "force-dynamic"),
     ),
+    "the programs of Prisma": (
+        "Error: request to https://binaries.prisma.sh/all_commits/6b0a/libquery_engine.so.node.sha256 failed, reason: "
+        "getaddrinfo ENOTFOUND binaries.prisma.sh\nnpm error command failed\n",
+        ("Prisma, which package.json lists", "have the operator allow that host"),
+    ),
     "an entry that is not in the repository": (
         'error during build:\nCould not resolve entry module "resources/js/app.js".\n    at getRollupError\n',
         ("resources/js/app.js, which is not in the repository", "vite.config"),

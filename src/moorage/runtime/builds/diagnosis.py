@@ -264,6 +264,11 @@ RULES = (
         ),
     ),
     rule(
+        r"binaries\.prisma\.sh\S* failed, reason|(?:ENOTFOUND|EAI_AGAIN) binaries\.prisma\.sh",
+        "Prisma, which package.json lists, downloads its programs from binaries.prisma.sh, which cannot be reached "
+        "from here: have the operator allow that host, or update to Prisma 7, whose client needs none",
+    ),
+    rule(
         r"@prisma/client did not initialize yet",
         "Prisma's client was not generated: add `prisma generate` to the `build` script in package.json; it downloads "
         "programs from binaries.prisma.sh, which the operator has to allow",

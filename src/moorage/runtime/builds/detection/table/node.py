@@ -68,10 +68,16 @@ def _configured(default: str, pattern: str, *files: str) -> Callable[[Folder], s
 
 
 def _svelte_adapter(folder: Folder) -> str:
-    """Return the Node adapter, in the version that belongs to the project's SvelteKit."""
+    """Return the Node adapter, in the version that belongs to the project's SvelteKit, unless the project lists it."""
+    if "@sveltejs/adapter-node" in folder.node_packages:
+        return ""
     major = re.search(r"\d+", folder.node_packages.get("@sveltejs/kit", ""))
     version = {"1": "@1", "2": "@5"}.get(major[0] if major else "", "")
     return f"@sveltejs/adapter-node{version}"
+
+
+def _svelte_tool(folder: Folder) -> str:
+    return "svelte-kit build" if "svelte-kit build" in folder.scripts.get("build", "") else "vite build"
 
 
 def _svelte_build(folder: Folder) -> str:
@@ -81,7 +87,7 @@ def _svelte_build(folder: Folder) -> str:
     """
     is_named = contains(r"@sveltejs/adapter-auto", *configs("svelte"), words="").find(folder)
     rename = "sed -i 's#@sveltejs/adapter-auto#@sveltejs/adapter-node#' svelte.config.* && " if is_named else ""
-    return f"{rename}GCP_BUILDPACKS=1 vite build"
+    return f"{rename}GCP_BUILDPACKS=1 {_svelte_tool(folder)}"
 
 
 def _astro_adapter(folder: Folder) -> str:
@@ -324,7 +330,8 @@ FULL_STACK = (
     app("SvelteKit for another host",
         KIT & _adapter("@sveltejs/adapter-vercel", "@sveltejs/adapter-netlify", "@sveltejs/adapter-cloudflare",
                        "@sveltejs/adapter-cloudflare-workers"), SVELTE, scripts=(),
-        build="sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
+        build=lambda folder: "sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && "
+                             f"{_svelte_tool(folder)}",
         server=_svelte_adapter,
         note="svelte.config.js names the adapter of another host: @sveltejs/adapter-node is used in its place"),
     app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build=_svelte_build,
