@@ -72,12 +72,15 @@ INSTALL = "npm install --prefix server --no-audit --no-fund"
         ({"start": "cd server && npm start", "postinstall": "cd server && npm install"}, EXPRESS, ""),
         ({"start": "cd server && npm start"}, {"scripts": {"start": "node a.js"}}, ""),
         ({"start": "cd ../server && npm start"}, EXPRESS, ""),
+        ({"start": "node ./server.js"}, EXPRESS, ""),
     ],
 )
 def test_a_server_in_a_folder_that_the_start_enters_is_installed(
     tmp_path: Path, scripts: dict[str, str], server: dict[str, Any], build: str
 ) -> None:
-    _, plan = plan_of(tmp_path, {"package.json": {"scripts": scripts}, "server/package.json": server})
+    package = {"scripts": scripts, "dependencies": {"express": "5"}}
+
+    _, plan = plan_of(tmp_path, {"package.json": package, "server/package.json": server})
 
     assert (plan.start, plan.build) == ("npm start", build)
 

@@ -27,6 +27,17 @@ def plan_of(folder: Path, files: dict[str, Any], **changed: Any) -> Plan:
     return detect.make_plan(request, detect.open_base(request))
 
 
+def test_a_build_with_more_commands_builds_the_needed_packages_too(tmp_path: Path) -> None:
+    scripts = {"build": "node ace build", "start": "node bin/server.js"}
+    web = {"name": "web", "scripts": scripts, "dependencies": {"@adonisjs/core": "6"}}
+    root = {"package.json": {**ROOT, "devDependencies": {"turbo": "2"}}, "turbo.json": {"tasks": {"build": {}}}}
+    files = {**root, "apps/web/package.json": web, "apps/web/.env.example": "A=1", "apps/web/bin/server.ts": "x"}
+
+    plan = plan_of(tmp_path, files)
+
+    assert plan.build == "turbo run build --filter=web... && cp .env.example build/.env"
+
+
 def test_the_pages_of_a_workspace_whose_root_lists_the_bundler_are_deployed(tmp_path: Path) -> None:
     root = {"package.json": {**ROOT, "devDependencies": {"vite": "7"}}}
     web = {"name": "web", "scripts": {"build": "vite build --mode production"}}

@@ -162,7 +162,9 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    plan = additions.with_variables(request, additions.with_examples(workspaces.complete(plan, folder), folder), folder)
+    is_own_build = not request.is_default_build and bool(request.build_cmd.strip())
+    plan = workspaces.complete(plan, folder, is_own_build=is_own_build)
+    plan = additions.with_variables(request, additions.with_examples(plan, folder), folder)
     plan = additions.with_database(plan, folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match, plan.keys))

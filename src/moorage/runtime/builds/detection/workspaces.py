@@ -36,7 +36,7 @@ COMPANIONS = frozenset(
 _EXAMPLES = frozenset({"example", "examples", "demo", "e2e", "playground"})
 _LOCAL = re.compile(r"(?:file|link|portal|workspace):(\.{1,2}/.*|\.{1,2})")
 _ALIAS = re.compile(r"workspace:((?:@[\w.-]+/)?[\w.-]+)@")
-_DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn|bun) run ([\w:.-]+)")
+_DEFAULT_BUILD = re.compile(r"(?:npm|pnpm|yarn|bun) run ([\w:.-]+)(?=$| && )")
 # Commands that run scripts of packages.
 _DELEGATES = re.compile(
     r"\b(?:turbo|nx|lerna|workspaces?)\b|(?:^|\s)(?:-w|-ws|-r|--recursive|--filter|--cwd|--prefix|-C)\b"
@@ -214,20 +214,20 @@ def _is_root_app(root: Folder) -> bool:
     return _has_framework(root) and build is not None and not _DELEGATES.search(build)
 
 
-def complete(plan: Plan, folder: Folder) -> Plan:
-    """Return the plan of a package with what its workspace adds to it."""
+def complete(plan: Plan, folder: Folder, *, is_own_build: bool = False) -> Plan:
+    """Return the plan of a package with what its workspace adds to it; a command of the user builds what it needs."""
     found = find_workspace(folder) if plan.language == "nodejs" else None
     if found is None:
         return plan
     workspace, path = found
     plan = replace(plan, base=workspace.root.base, workdir=path)
-    plain = _DEFAULT_BUILD.fullmatch(plan.build)
-    if plan.build and not plain:  # A command of the user builds what it needs.
+    plain = (_DEFAULT_BUILD.fullmatch if is_own_build else _DEFAULT_BUILD.match)(plan.build)
+    if plan.build and not plain:
         return plan
     needed = [each for each in workspace.dependencies(path) if each != path]
     built = [each for each in needed if workspace.packages[each].scripts.get("build")]
     if (built or plan.build) and (command := _task_runner(workspace, path, plain[1] if plain else "build")):
-        return replace(plan, build=command)
+        return replace(plan, build=command + (plan.build[plain.end() :] if plain else ""))
     return replace(plan, packages=tuple(PurePosixPath(workspace.root.base, each).as_posix() for each in built))
 
 

@@ -159,9 +159,9 @@ def inner_install(folder: Folder) -> str:
     text = _production(folder)
     match = _ENTERS.search(text)
     name = next(filter(None, match.groups())) if match else _started_file(folder, text).rpartition("/")[0]
-    parts = name.removeprefix("./").strip("/").split("/")
+    parts = [part for part in name.split("/") if part not in ("", ".")]
     places = ("/".join(parts[:depth]) for depth in range(len(parts), 0, -1))
-    place = next((each for each in places if each and ".." not in each and folder.has(f"{each}/package.json")), "")
+    place = next((each for each in places if ".." not in each and folder.has(f"{each}/package.json")), "")
     others = (folder.scripts.get(each, "") for each in _BEFORE_START)
     if not place or "workspaces" in (folder.package or {}) or any(place in each for each in others):
         return ""
