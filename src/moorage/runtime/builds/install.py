@@ -93,6 +93,21 @@ _NODE_RETRIES = (
         ("install", "--no-immutable"),
     ),
 )
+# Modules of Node.js that package.json often lists by mistake. Registries have an empty placeholder of these packages,
+# or no version at all; Node.js never loads them.
+_CORE = "fs|http|os|net|tls|dns|dgram|child_process|cluster|readline|zlib|vm|worker_threads|perf_hooks|async_hooks"
+_NO_CORE = re.compile(
+    rf"No (?:matching version|valid versions|versions) (?:found|available) for \"?(?:{_CORE})(?:[@\"]|$)"
+    rf"|'(?:{_CORE})@[^'\n]*' is not in"
+    rf"|/({_CORE})/-/\1-[\w.-]+\.tgz|\b(?:{_CORE})@\S* failed to resolve",
+    re.MULTILINE,
+)
+_CORE_NOTE = "package.json lists a module that is a part of Node.js: it is left out; remove it from package.json"
+_WITHOUT_CORE = (
+    'const fs = require("fs"), text = JSON.parse(fs.readFileSync("package.json", "utf8")); '
+    f'for (const name of "{_CORE}".split("|")) for (const key of ["dependencies", "devDependencies"]) '
+    'if (text[key]) delete text[key][name]; fs.writeFileSync("package.json", JSON.stringify(text, null, 2));'
+)
 # Bun refuses a lock file of another version, and archives that are not what it names.
 _BUN_FAILED = re.compile(r"(?m)^error: |InvalidLockfile|Bun has crashed|panic\b")
 _WITHOUT_BUN = "Bun cannot install from its lock file: npm installs what package.json lists"
@@ -124,16 +139,28 @@ def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Ste
         for name, pattern, note, arguments in _NODE_RETRIES
         if name == manager.name
     )
+    again = shlex.join(_again(manager, layout))
+    text = f"{shlex.quote(layout.node)} -e {shlex.quote(_WITHOUT_CORE)} && exec {again}"
+    without_core = Retry(_NO_CORE, _CORE_NOTE, f"{manager.name} install", ["/usr/bin/env", "sh", "-c", text])
     if gone := _GONE_ARCHIVES.get(manager.name):
         pattern, locks = gone
         text = f"rm -f {locks} && exec {shlex.join(command('install'))}"
         retries += (Retry(pattern, _GONE, f"{manager.name} install", ["/usr/bin/env", "sh", "-c", text]),)
     if manager.name == "bun":
-        argv = [f"{layout.bin}/npm", "install", *managers.NPM_FLAGS]
-        retries = (Retry(_BUN_FAILED, _WITHOUT_BUN, "npm install", argv),)
+        retries = (Retry(_BUN_FAILED, _WITHOUT_BUN, "npm install", _again(manager, layout)),)
+    retries = (without_core, *retries)
     # NODE_ENV=production would skip devDependencies, which most front ends need for their build.
     argv = command(*manager.install)
     return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True, folder=where, retries=retries)
+
+
+def _again(manager: managers.NodeManager, layout: Layout) -> list[str]:
+    """Return the command that installs what package.json lists, whatever the lock file has."""
+    if manager.name == "bun":
+        return [f"{layout.bin}/npm", "install", *managers.NPM_FLAGS]
+    is_berry = manager.package.startswith("@yarnpkg/")
+    options = ("--no-frozen-lockfile",) if manager.name == "pnpm" else ("--no-immutable",) if is_berry else ()
+    return [f"{layout.bin}/{manager.name}", "install", *options, *manager.flags]
 
 
 def cached_folder(plan: Plan) -> str:
