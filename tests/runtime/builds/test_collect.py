@@ -238,6 +238,7 @@ def test_bad_links_of_installed_packages_are_left_out_of_an_app_and_told(site: P
     write_files(site.parent, {"beside": "secret"})
     write_files(site, {"node_modules/a/x": "1", ".venv/bin/y": "1"})
     (site / "node_modules" / "a" / "gone").symlink_to("nowhere")
+    (site / "node_modules" / "root").symlink_to("..")
     (site / ".venv" / "bin" / "out").symlink_to("../../../beside")
     (site / ".venv" / "bin" / "passwd").symlink_to("/etc/passwd")
     said: list[str] = []
@@ -249,6 +250,7 @@ def test_bad_links_of_installed_packages_are_left_out_of_an_app_and_told(site: P
         "left out: '.venv/bin/out', a link that leads out of the folder",
         "left out: '.venv/bin/passwd', a link that leads out of the folder",
         "left out: 'node_modules/a/gone', a link that leads nowhere",
+        "left out: 'node_modules/root', a link that leads to a folder that it lies in",
     ]
 
 

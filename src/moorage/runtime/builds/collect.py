@@ -110,16 +110,19 @@ def _handle_package_link(output: Path, inside: Path, link: Path, say: Callable[[
     Returns False for a link that it leaves.
     """
     name, target = link.relative_to(output), Path(os.path.realpath(link))
-    if target.is_relative_to(inside) and os.path.exists(target):
+    is_package = not {"node_modules", ".venv"}.isdisjoint(name.parts[:-1])
+    is_loop = is_package and link.is_relative_to(target)  # A package of a workspace that depends on the root itself.
+    if target.is_relative_to(inside) and os.path.exists(target) and not is_loop:
         return False
     if name.parts[:2] == (".venv", "bin") and target in _pythons():
         link.unlink()
         shutil.copyfile(target, link)
         link.chmod(0o755)
         return True
-    if not {"node_modules", ".venv"}.isdisjoint(name.parts[:-1]):
+    if is_package:
         link.unlink()
         why = "leads out of the folder" if not target.is_relative_to(inside) else "leads nowhere"
+        why = "leads to a folder that it lies in" if is_loop else why
         say(f"left out: {_shown(name.as_posix())}, a link that {why}")
         return True
     return False
