@@ -69,9 +69,7 @@ class Control:
         self.worker = Worker(
             self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
         )
-        # A scheduled function needs an edge; a process without one leaves those ticks to others.
-        skip = "" if self.has_edge or settings.edge_socket or settings.edge_hosts else "schedule"
-        self.scheduler = Scheduler(self.db, self.telemetry, self.app.handlers.ticks, skip=skip)
+        self.scheduler = Scheduler(self.db, self.telemetry, self.app.handlers.ticks, skip=self._left_ticks())
         self.clock_watch = ClockWatch(self.db, self.telemetry)
         self.clock_watch.on_step += [
             self.scheduler.correct_soon,
@@ -105,6 +103,14 @@ class Control:
             has_edge=self.has_edge,
             runs_apps=is_platform and self.works,  # beside the gateway that routes to them
         )
+
+    def _left_ticks(self) -> tuple[str, ...]:
+        """Return the kinds of schedules whose ticks this process leaves to others."""
+        settings = self.settings
+        calls_edges = self.has_edge or settings.edge_socket or settings.edge_hosts
+        # A scheduled function needs an edge. A cronjob skips a tick while its last run goes on, and the end of a run is
+        # known only once the process that runs apps has adopted it.
+        return (*(() if calls_edges else ("schedule",)), *(() if self.duties.runs_apps else ("cronjob",)))
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: requests, jobs, store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -41,6 +42,21 @@ async def test_an_entry_fires_at_its_time_and_not_before(db: Database, clock: Ma
 
     assert early == []
     assert fired == [Tick("test", 1, "a", due)]
+
+
+async def test_a_process_leaves_the_ticks_of_some_kinds_to_others(db: Database, clock: ManualClock) -> None:
+    fired: list[Tick] = []
+    for kind in ("test", "schedule", "cronjob"):
+        await db.write(partial(timetable.put, org_id=1, kind=kind, ref="a", cron=EVERY_MINUTE))
+    handlers = dict.fromkeys(("test", "schedule", "cronjob"), lambda tx, tick: fired.append(tick))
+    clock.advance(MINUTE_MS)
+
+    await Scheduler(db, Telemetry(quiet=True), handlers, skip=("schedule", "cronjob")).turn()
+    first = [tick.kind for tick in fired]
+    await Scheduler(db, Telemetry(quiet=True), handlers, skip=("schedule",)).turn()
+    await Scheduler(db, Telemetry(quiet=True), handlers).turn()
+
+    assert (first, [tick.kind for tick in fired]) == (["test"], ["test", "cronjob", "schedule"])
 
 
 async def test_many_schedulers_fire_a_tick_once(db: Database, clock: ManualClock) -> None:

@@ -272,14 +272,16 @@ CORRECT_LEASE = Command(
 )
 
 _t = timetable.c
+# Kinds that only other processes can handle; "" for none.
+_is_ours = (_t.kind != arg("skip")) & (_t.kind != arg("skip_too"))
 DUE = Query(
     select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at)
-    .where(_t.enabled & (_t.next_run_at <= arg("now")) & (_t.kind != arg("skip")))
+    .where(_t.enabled & (_t.next_run_at <= arg("now")) & _is_ours)
     .order_by(_t.next_run_at, _t.id)
     .limit(arg("most")),
     Due,
 )
-NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & (_t.kind != arg("skip"))), scalar)
+NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & _is_ours), scalar)
 # Compare and set: of several schedulers that see the same tick, one advances the entry, and only that one fires.
 ADVANCE = Command(
     update(timetable)

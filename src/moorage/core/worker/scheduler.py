@@ -37,7 +37,7 @@ class Scheduler:
     db: Database
     telemetry: Telemetry
     handlers: dict[str, TickHandler] = field(default_factory=dict)
-    skip: str = ""  # a kind that only other processes can handle
+    skip: tuple[str, ...] = ()  # kinds that only other processes can handle, at most two
     steady: Callable[[], float] = time.monotonic
     _heartbeat_at: float = 0.0
     _correct_at: float = float("-inf")
@@ -84,14 +84,19 @@ class Scheduler:
         if self.steady() >= self._correct_at:
             self._correct_at = self.steady() + CORRECTION_INTERVAL_S
             await self._correct()
-        upcoming = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
+        upcoming = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, **self._skipped))
         if upcoming is None or upcoming > self.db.env.clock.now():
             return 0
-        while due := await self.db.read(lambda tx: tx.all(tables.DUE, now=tx.now, most=BATCH, skip=self.skip)):
+        while due := await self.db.read(lambda tx: tx.all(tables.DUE, now=tx.now, most=BATCH, **self._skipped)):
             fired += await _gather(
                 self._fire(due[at : at + TICKS_PER_COMMIT]) for at in range(0, len(due), TICKS_PER_COMMIT)
             )
         return fired
+
+    @property
+    def _skipped(self) -> dict[str, str]:
+        first, second = (*self.skip, "", "")[:2]
+        return {"skip": first, "skip_too": second}
 
     async def _correct(self) -> None:
         verified: dict[int, int] = {}
@@ -123,7 +128,7 @@ class Scheduler:
     async def _pause_s(self) -> float:
         """Return the seconds until the next tick, capped: an earlier one may be added."""
         longest_s = POLL_S if self.db.commits is None else MAX_PAUSE_S
-        upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
+        upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, **self._skipped))
         if upcoming is None:
             return longest_s
         return min(max(upcoming - self.db.env.clock.now(), 0) / 1000, longest_s)
