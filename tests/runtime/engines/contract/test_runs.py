@@ -67,6 +67,17 @@ async def test_the_end_of_a_run_stays_known_until_it_is_stopped(lab: Lab) -> Non
     assert lab.find("c1") is None
 
 
+async def test_the_log_of_a_run_has_its_end_once_also_after_the_control_process_is_replaced(lab: Lab) -> None:
+    await lab.start(lab.once("c1", "exit", "3"))
+    await ended(lab)
+    before = await lab.lines(LOG, "system")
+
+    await lab.restart()
+    await ended(lab)
+
+    assert await lab.lines(LOG, "system") == before
+
+
 async def test_a_run_that_is_stopped_says_so_in_its_log(lab: Lab) -> None:
     await lab.start(lab.once("c1", "sleep"))
     await lab.printed("up")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -14,8 +14,9 @@ from moorage.core.kit.records import dataclass
 from moorage.runtime.engines.kubernetes import names, observing
 from moorage.runtime.engines.kubernetes.client import Cluster, ClusterError, backoff_s
 from moorage.runtime.engines.kubernetes.manifests import Manifest
-from moorage.runtime.engines.ports import Logs
+from moorage.runtime.engines.ports import LogLine, Logs
 
+ENDED = "ended: it ended with exit code"
 RECONNECT_S = 0.2  # before the log of a container that still runs is opened again
 
 
@@ -40,6 +41,7 @@ class _Followed:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
     is_complete: bool = False
+    is_end_written: bool = False  # by an earlier process, for the run of this pod
     task: asyncio.Task[None] | None = None
 
 
@@ -129,7 +131,10 @@ class LogFollower:
     async def _copy(self, followed: _Followed) -> None:
         meta = followed.pod["metadata"]
         log, key = meta["annotations"][names.LOG], meta["labels"][names.KEY]
-        position = await self._last_position(log, key, observing.to_ms(meta["creationTimestamp"]))
+        lines = await self._logs.read(log, since=observing.to_ms(meta["creationTimestamp"]), limit=1000)
+        lines = [line for line in lines if line.replica == key]
+        position = _last_position(lines)
+        followed.is_end_written = any(line.stream == "system" and line.message.startswith(ENDED) for line in lines)
         file = self._open_log(log, key, followed.hidden, lambda: position.at_ms / 1000 or time.time())
         try:
             await self._copy_instances(followed, file, position)
@@ -163,7 +168,7 @@ class LogFollower:
             status = observing.container_of(followed.pod)
             if followed.is_gone or "running" not in status.get("state", {}) or status.get("restartCount") != instance:
                 copied = instance
-                _write_end(followed.pod, file)
+                _write_end(followed, file)
             else:
                 # The stream ends a moment before the status changes; logs that are rotated end it too.
                 with contextlib.suppress(TimeoutError):
@@ -182,17 +187,19 @@ class LogFollower:
         if rest:
             _write(rest, file, position)
 
-    async def _last_position(self, log: str, key: str, since_ms: int) -> LogPosition:
-        lines = await self._logs.read(log, since=since_ms, limit=1000)
-        times = [line.at for line in lines if line.replica == key and line.stream != "system"]
-        return LogPosition(times[-1], times.count(times[-1])) if times else LogPosition()
+
+def _last_position(lines: Sequence[LogLine]) -> LogPosition:
+    times = [line.at for line in lines if line.stream != "system"]
+    return LogPosition(times[-1], times.count(times[-1])) if times else LogPosition()
 
 
-def _write_end(pod: Manifest, file: OutputLog) -> None:
-    code = observing.ended_of(pod).get("exitCode")
-    is_run = pod["metadata"]["labels"].get(names.KIND) == "run"
+def _write_end(followed: _Followed, file: OutputLog) -> None:
+    code = observing.ended_of(followed.pod).get("exitCode")
+    is_run = followed.pod["metadata"]["labels"].get(names.KIND) == "run"
+    if is_run and followed.is_end_written:  # A run ends once; an app is restarted in its pod, and may end again.
+        return
     if code or (is_run and code == 0):
-        file.write("system", f"ended: it ended with exit code {code}".encode())
+        file.write("system", f"{ENDED} {code}".encode())
 
 
 def _write(line: bytes, file: OutputLog, position: LogPosition) -> None:
