@@ -22,6 +22,15 @@ Require stack:
 Node.js v24.0.0
 """
 CASES = {
+    "a Go package that vendor lacks": (
+        'app/route.go:14:2: cannot find package "code.test/router" in any of:\n\t/tmp/go/src/vendor/code.test/router\n',
+        ("the package code.test/router is not in the folder vendor", "go mod tidy"),
+    ),
+    "a Go module of a program without go.mod": (
+        "go: finding module for package code.test/router\ngo: app imports\n\tcode.test/router: cannot find module "
+        'providing package code.test/router: Get "https://proxy.test/@v/list": dial tcp: lookup a.test: no such host\n',
+        ("go mod vendor",),
+    ),
     "a package of Node.js": (NODE_STACK.format("express"), ("package express", "npm install express", "package.json")),
     "a package with a scope": (NODE_STACK.format("@hono/node-server/x"), ("npm install @hono/node-server`",)),
     "a module of the app": (

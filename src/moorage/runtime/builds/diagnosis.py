@@ -395,7 +395,12 @@ RULES = (
         "go.mod and go.sum do not match the sources: run `go mod tidy` and commit both files",
     ),
     rule(
-        r"^(?:go: |\S+\.go:\d+)[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
+        r"^\S+\.go:\d+:\d+: cannot find package \"([^\"\n]+)\" in any of:",
+        "the package {0} is not in the folder vendor: add it, or run `go mod init` and `go mod tidy`, and commit "
+        "go.mod and go.sum",
+    ),
+    rule(
+        r"^(?:go: |\S+\.go:\d+|[ \t]+[\w.-]+/\S+: )[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
         "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor",
     ),
     rule(
