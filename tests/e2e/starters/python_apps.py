@@ -320,4 +320,66 @@ STARTERS = (
         {"requirements.txt": "django==5.1.5\n", "README.md": "# Tutorial\n", **django("mysite/")},
         {"/": "Hello from Django"},
     ),
+    Starter(
+        "django-without-migrations",
+        "Django",
+        {
+            "requirements.txt": "django==4.2.11\n",
+            "manage.py": """
+                import os
+                import sys
+
+                from django.core.management import execute_from_command_line
+
+                os.environ.setdefault("DJANGO_SETTINGS_MODULE", "harbor.settings")
+                execute_from_command_line(sys.argv)
+            """,
+            "harbor/__init__.py": "",
+            "harbor/wsgi.py": """
+                import os
+
+                from django.core.wsgi import get_wsgi_application
+
+                os.environ.setdefault("DJANGO_SETTINGS_MODULE", "harbor.settings")
+                application = get_wsgi_application()
+            """,
+            "harbor/settings.py": """
+                SECRET_KEY = "of a starter"
+                ROOT_URLCONF = "harbor.urls"
+                INSTALLED_APPS = ["django.contrib.staticfiles", "berths"]
+                MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
+                STATIC_URL = "/static/"
+                STATIC_ROOT = "/vol/web/static"
+                STATICFILES_STORAGE = "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"
+                DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}
+                TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+                DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+            """,
+            "harbor/urls.py": """
+                from berths.views import index
+                from django.urls import path
+
+                urlpatterns = [path("", index)]
+            """,
+            "berths/__init__.py": "",
+            "berths/models.py": """
+                from django.db import models
+
+
+                class Berth(models.Model):
+                    name = models.TextField()
+            """,
+            "berths/static/site.css": "body {}\n",
+            "berths/templates/index.html": "{% load static %}{{ count }} berths, {% static 'site.css' %}\n",
+            "berths/views.py": """
+                from berths.models import Berth
+                from django.shortcuts import render
+
+
+                def index(request):
+                    return render(request, "index.html", {"count": Berth.objects.count()})
+            """,
+        },
+        {"/": "0 berths, /static/site.css", "/static/site.css": "body {}"},
+    ),
 )

@@ -254,4 +254,31 @@ STARTERS = (
         },
         {"/": "tide at 3.0"},
     ),
+    Starter(
+        "requirements-of-another-machine",
+        "Flask",
+        {
+            "requirements.txt": """
+                Flask @ file:///home/conda/feedstock_root/build_artifacts/flask_1620/work
+                idna=3.7=py311_0
+                pkg-resources==0.0.0
+                pywin32==306
+                six==1.16.0 --no-binary six
+                sqlite3
+            """,
+            "app.py": """
+                import idna
+                import six
+                from flask import Flask
+
+                app = Flask(__name__)
+
+
+                @app.route("/")
+                def index():
+                    return f"{idna.__version__} {six.__version__}"
+            """,
+        },
+        {"/": "3.7 1.16.0"},
+    ),
 )

@@ -181,4 +181,43 @@ STARTERS = (
         },
         {"/": "<title>One file of Go</title>"},
     ),
+    Starter(
+        "go-without-modules",
+        "Go file",
+        {
+            "main.go": """
+                package main
+
+                import (
+                    "net/http"
+                    "os"
+
+                    "code.test/harbor/berths/pages"
+                )
+
+                func main() {
+                    http.HandleFunc("/", pages.Show)
+                    http.ListenAndServe(":"+os.Getenv("PORT"), nil)
+                }
+            """,
+            "pages/show.go": """
+                package pages
+
+                import (
+                    "fmt"
+                    "net/http"
+
+                    "code.test/harbor/words"
+                )
+
+                func Show(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, words.Title) }
+            """,
+            "vendor/code.test/harbor/words/words.go": """
+                package words
+
+                const Title = "<title>vendored</title>"
+            """,
+        },
+        {"/": "<title>vendored</title>"},
+    ),
 )
