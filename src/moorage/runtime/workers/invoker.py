@@ -84,7 +84,8 @@ class Invoker:
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
-        self.fairness = Fairness(Rescheduler(), can_leave_idle=policies.can_leave_idle(groups.controllers))
+        can_leave_idle = policies.can_leave_idle(groups.controllers)
+        self.fairness = Fairness(Rescheduler(), can_leave_idle=can_leave_idle, call_soon=self._loop.call_soon)
         self.snapshots = Snapshots(self)
         self.empty_sandboxes = EmptySandboxes(self)
         self.memory = MemoryMonitor(self._report_pressure, watches_sandboxes="memory" not in groups.controllers)
@@ -160,6 +161,7 @@ class Invoker:
                 sandbox.group.thaw()
             sandbox.is_frozen = False
             self._resumed.set()
+            self.fairness.count([sandbox])
 
     def on_watch(self, edge: EdgeConnection, number: int) -> None:
         """Move a sandbox with a long call into the idle class if the call is CPU-bound."""

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moorage.core.kit.processes.process import bind_unix_socket, raise_open_files_limit, report_ready
-from moorage.core.kit.processes.sessions import set_session_nice
 from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import capabilities, root
 from moorage.runtime.sandbox import syscalls as sys_
@@ -28,8 +27,6 @@ from moorage.runtime.workers.invoker import Invoker
 from moorage.runtime.workers.network_supervisor import NetworkSupervisor
 from moorage.runtime.workers.runtimes import installed
 
-# All function sandboxes are in the session of this process, unless they have cgroups with weights.
-SESSION_NICE = 5
 SUPERVISOR = "MOORAGE_SUPERVISOR"  # PID of the supervisor, which sets this variable
 
 
@@ -127,8 +124,6 @@ def accept(listener: socket.socket, invoker: Invoker) -> None:
 
 def main() -> None:
     raise_open_files_limit()
-    if os.getsid(0) == os.getpid():
-        set_session_nice(SESSION_NICE)
     sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
     try:
         asyncio.run(serve(read_settings(os.environ)))

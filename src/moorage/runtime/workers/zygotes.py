@@ -40,7 +40,7 @@ class Setup:
     root: str
     runtimes: dict[str, Runtime]
     is_counted: bool = True  # the cgroup memory controller is available
-    keeps_session: bool = False  # sandboxes stay in one session, because no cgroup has their CPU weight
+    keeps_session: bool = False  # sandboxes stay in the zygote's session, because no cgroup has their CPU weight
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -58,6 +58,7 @@ class Zygote:
             pass_fds=(theirs.fileno(),),
             env={"LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # With autogroup scheduling, the invoker must not share the weight of sandboxes.
         )
         theirs.close()
         ours.setblocking(False)

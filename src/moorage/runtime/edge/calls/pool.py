@@ -453,7 +453,7 @@ class Pool:
 
     def _report_busy(self) -> None:
         busy = [each for each in self._by_sandbox.values() if each.was_busy or each.calls]
-        if len({each.function.org for each in busy}) > 1:
+        if busy:
             self._link.send({"busy": [each.sandbox_id for each in busy]})
         for each in busy:
             each.was_busy = False

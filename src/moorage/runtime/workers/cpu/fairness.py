@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from moorage.runtime.workers.cpu.rescheduler import Rescheduler
@@ -21,7 +21,9 @@ MAX_CREDIT_S = 0.3  # CPU time that an organization can accumulate
 MIN_CREDIT_S = -1.0  # largest debt
 SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
 IDLE_SHARE_FACTOR = 0.5  # the same in the idle class, where an organization that still gets half of its share stays
-IDLE_UPDATE_INTERVAL_S = 0.4  # of the balance in the idle class: a flood has many sandboxes to read
+# Of the balance in the idle class, where a flood has many sandboxes to read, and of an organization that is alone.
+SLOW_UPDATE_INTERVAL_S = 0.4
+MIN_CREDIT_ALONE_S = -0.05  # The debt of an organization that is alone counts when another one becomes active.
 ORG_EXPIRY_S = 10.0
 
 
@@ -52,21 +54,24 @@ class CpuCredit:
         self.sandboxes: dict[FunctionSandbox, int] = {}
         self.is_idle_class = False
 
-    def update(self, fair_s: float, spent_s: float) -> None:
+    def update(self, fair_s: float, spent_s: float, least_s: float = MIN_CREDIT_S) -> None:
         """Add what the organization earned while its fair share was `fair_s`, and subtract what it spent.
 
         With one factor for both classes, an organization that floods the platform would change its class about once a
         second, and others would wait for it in each of its turns in the normal class.
         """
         earned_s = fair_s * (IDLE_SHARE_FACTOR if self.is_idle_class else SHARE_FACTOR)
-        self.balance_s = max(MIN_CREDIT_S, min(MAX_CREDIT_S, self.balance_s + earned_s - spent_s))
+        self.balance_s = max(least_s, min(MAX_CREDIT_S, self.balance_s + earned_s - spent_s))
 
 
 class Fairness:
-    def __init__(self, rescheduler: Rescheduler, *, can_leave_idle: bool) -> None:
+    def __init__(
+        self, rescheduler: Rescheduler, *, can_leave_idle: bool, call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
         """Where sandboxes cannot leave the idle class, they are replaced once their organization has left it."""
         self._rescheduler = rescheduler
         self._can_leave_idle = can_leave_idle
+        self._call_soon = call_soon
         self.cores = len(os.sched_getaffinity(0))
         self._watched: dict[FunctionSandbox, WatchedCall] = {}
         self._credits: dict[str, CpuCredit] = {}
@@ -82,14 +87,19 @@ class Fairness:
             set_idle_class(sandbox, False)
 
     def count(self, sandboxes: Iterable[FunctionSandbox]) -> None:
-        """Start to charge the CPU time of these sandboxes; `check` updates the balances."""
-        now = time.monotonic()
+        """Start to charge the CPU time of these sandboxes; `check` updates the balances.
+
+        It runs soon when another organization becomes active: it may have to wait for one that was alone.
+        """
+        now, known = time.monotonic(), len(self._credits)
         for sandbox in sandboxes:
             credit = self._credits.setdefault(sandbox.org, CpuCredit(now))
             credit.active_at = now
             credit.sandboxes.setdefault(sandbox, cpu_us_of(sandbox))
             if credit.is_idle_class:
                 set_idle_class(sandbox, True)
+        if len(self._credits) > known:
+            self._call_soon(self.check)
 
     def admit(self, sandbox: FunctionSandbox) -> None:
         """Start to charge the CPU time of a new sandbox; if its organization is in debt, put it into the idle class.
@@ -130,20 +140,22 @@ class Fairness:
         expired = [org for org, each in self._credits.items() if now - each.active_at > ORG_EXPIRY_S]
         for org in expired:
             self._set_idle_class(org, self._credits.pop(org), False)
+        is_alone = len(self._credits) == 1
         for org, credit in self._credits.items():
             elapsed_s = now - credit.updated_at
-            if credit.is_idle_class and elapsed_s < IDLE_UPDATE_INTERVAL_S:
+            if (credit.is_idle_class or is_alone) and elapsed_s < SLOW_UPDATE_INTERVAL_S:
                 continue
             credit.updated_at = now
-            fair_s = self.cores / len(self._credits) * elapsed_s
+            # The share of an organization that is alone leaves room for another one.
+            fair_s = self.cores / max(2, len(self._credits)) * elapsed_s
             spent = 0.0
             for sandbox, before in credit.sandboxes.items():
                 cpu_us = cpu_us_of(sandbox)
                 spent += (cpu_us - before) / 1e6
                 credit.sandboxes[sandbox] = cpu_us
-            credit.update(fair_s, spent)
+            credit.update(fair_s, spent, MIN_CREDIT_ALONE_S if is_alone else MIN_CREDIT_S)
             # An organization that is alone takes CPU time from no other.
-            if credit.balance_s < 0 and len(self._credits) > 1:
+            if credit.balance_s < 0 and not is_alone:
                 self._set_idle_class(org, credit, True)
             elif credit.balance_s > MAX_CREDIT_S / 5:
                 self._set_idle_class(org, credit, False)
