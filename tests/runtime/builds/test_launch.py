@@ -126,7 +126,7 @@ def test_the_programs_that_apps_share_are_written_once(settings: Settings, tmp_p
     (folder,) = settings.folder("engines").iterdir()
     assert {each.binds[tools.BIN] for each in made} == {str(folder)}
     assert len(made) == 8
-    assert sorted(path.name for path in folder.iterdir()) == ["npm", "npx", "pnpm", "python", "python3", "yarn"]
+    assert sorted(path.name for path in folder.iterdir()) == ["bun", "npm", "npx", "pnpm", "python", "python3", "yarn"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == {0o755}
 
 

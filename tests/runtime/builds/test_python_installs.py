@@ -135,7 +135,7 @@ async def test_a_package_that_current_build_tools_refuse_is_built_with_older_one
     setup = "from setuptools import setup\nsetup(name='oldpkg', version='1', py_modules=['oldpkg'], use_2to3=True)\n"
     files = {
         "main.py": "",
-        "requirements.txt": "oldpkg @ file:///work/oldpkg\n",
+        "requirements.txt": "./oldpkg\n",
         "oldpkg/setup.py": setup,
         "oldpkg/oldpkg.py": "",
     }
@@ -154,7 +154,7 @@ async def test_a_package_that_is_older_than_python_finds_the_names_that_were_rem
     )
     files = {
         "main.py": "",
-        "requirements.txt": "oldpkg @ file:///work/oldpkg\n",
+        "requirements.txt": "./oldpkg\n",
         "oldpkg/setup.py": "from setuptools import setup\nsetup(name='oldpkg', version='1', py_modules=['oldpkg'])\n",
         "oldpkg/oldpkg.py": code,
     }
