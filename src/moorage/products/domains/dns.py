@@ -82,7 +82,7 @@ class Resolver:
         return [address for addresses in answers for address in addresses]
 
     async def find_target(self, name: str, timeout_s: float = TIMEOUT_S) -> str | None:
-        """Return the target of a name's CNAME, without those that follow; raises LookupFailed."""
+        """Return the target of the first CNAME record of a name; raises LookupFailed."""
         targets = await self._queries(timeout_s).targets(name)
         return targets[0].to_text(omit_final_dot=True).lower() if targets else None
 

@@ -155,7 +155,7 @@ def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Ste
 
 
 def _again(manager: managers.NodeManager, layout: Layout) -> list[str]:
-    """Return the command that installs what package.json lists, whatever the lock file has."""
+    """Return the command of npm that installs the packages of package.json and ignores lock files."""
     if manager.name == "bun":
         return [f"{layout.bin}/npm", "install", *managers.NPM_FLAGS]
     is_berry = manager.package.startswith("@yarnpkg/")

@@ -196,7 +196,7 @@ def _parts(argv: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _compiled(install: list[str], layout: Layout, label: str, names: Sequence[str] = tuple(_COMPILED)) -> list[Retry]:
-    """Return the installations with compiled packages in the place of those that could not be compiled."""
+    """Return the installations that use compiled packages instead of source packages that cannot be compiled."""
     found = []
     for name in names:
         compiled, command = _COMPILED[name], _replacing(name, install, layout)

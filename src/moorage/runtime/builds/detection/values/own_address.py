@@ -26,7 +26,7 @@ _PYTHON_READ = re.compile(r"\benviron\s*\[\s*['\"]([A-Z_]+)['\"]\s*\](?!\s*=[^=]
 
 
 def templates(folder: Folder, language: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with a template of their value; `values` are those that the example gives."""
+    """Return a template for the value of each variable; `values` are the values of the repository's example."""
     found = {name: template for name, value in values.items() if (template := _of_example(name, value))}
     return {**_read_without_example(folder, language, values), **found}
 
