@@ -7,18 +7,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import dns.asyncquery
 import dns.message
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from multidict import CIMultiDict
 
+from moorage.core.net.calls import OutboundError
+from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy
 
 LOOPBACK = TargetPolicy(allow_loopback=True)
@@ -218,3 +221,15 @@ def make_certificate(
         names = x509.SubjectAlternativeName([x509.DNSName(valid_for)])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(issuer_key, hashes.SHA256()), key
+
+
+async def phase_of(client: GuardedClient, url: str, **options: float) -> tuple[str, str]:
+    with pytest.raises(OutboundError) as caught:
+        await client.request("GET", url, timeout_s=options.get("timeout_s", 10), follow=int(options.get("follow", 10)))
+    return caught.value.phase, str(caught.value)
+
+
+async def error_of(client: GuardedClient, url: str, **options: Any) -> OutboundError:
+    with pytest.raises(OutboundError) as caught:
+        await client.request("GET", url, **options)
+    return caught.value
