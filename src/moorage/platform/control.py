@@ -104,13 +104,13 @@ class Control:
             runs_apps=is_platform and self.works,  # beside the gateway that routes to them
         )
 
-    def _left_ticks(self) -> tuple[str, ...]:
-        """Return the kinds of schedules whose ticks this process leaves to others."""
+    def _left_ticks(self) -> tuple[str, str]:
+        """Return the kinds of schedules whose ticks this process leaves to others; "" for one that it fires."""
         settings = self.settings
         calls_edges = self.has_edge or settings.edge_socket or settings.edge_hosts
         # A scheduled function needs an edge. A cronjob skips a tick while its last run goes on, and the end of a run is
         # known only once the process that runs apps has adopted it.
-        return (*(() if calls_edges else ("schedule",)), *(() if self.duties.runs_apps else ("cronjob",)))
+        return "" if calls_edges else "schedule", "" if self.duties.runs_apps else "cronjob"
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: requests, jobs, store."""

@@ -321,7 +321,7 @@ async def test_deleting_a_function_deletes_its_schedules_at_once(db: Database, t
     await db.write(lambda tx: functions.delete(tx, org_id, THE_PLATFORM, "hello"))
 
     assert (await client.get(PATH)).data == [kept.data]
-    assert await db.read(lambda tx: tx.find(timetable.NEXT_TICK, skip="", skip_too="")) is not None
+    assert await db.read(lambda tx: tx.find(timetable.NEXT_TICK, skipped="", also_skipped="")) is not None
 
 
 @pytest.mark.usefixtures("impatient")
@@ -335,7 +335,7 @@ async def test_deleting_an_organization_deletes_its_schedules(db: Database, app:
     await client.delete(f"/v1/orgs/{org.id}")
     await run_jobs()
 
-    due = await db.read(lambda tx: tx.all(timetable.DUE, now=2**62, most=100, skip="", skip_too=""))
+    due = await db.read(lambda tx: tx.all(timetable.DUE, now=2**62, most=100, skipped="", also_skipped=""))
     assert [entry for entry in due if entry.kind == "schedule"] == []
 
 

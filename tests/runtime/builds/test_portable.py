@@ -53,7 +53,7 @@ def test_other_files_are_installed_as_they_are(tmp_path: Path, line: str) -> Non
     folder = Folder(write_files(tmp_path, {"requirements.txt": f"{line}\n"}), "")
 
     assert python_managers.find_manager(folder).files == ("requirements.txt",)
-    assert python_managers.notes(folder) == ()
+    assert python_managers.find_manager(folder).notes == ()
 
 
 def test_included_files_are_part_of_the_changed_requirements(tmp_path: Path) -> None:

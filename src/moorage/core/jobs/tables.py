@@ -272,16 +272,16 @@ CORRECT_LEASE = Command(
 )
 
 _t = timetable.c
-# Kinds that only other processes can handle; "" for none.
-_is_ours = (_t.kind != arg("skip")) & (_t.kind != arg("skip_too"))
+# Kinds of ticks that only other processes can handle; "" for none.
+_is_handled = (_t.kind != arg("skipped")) & (_t.kind != arg("also_skipped"))
 DUE = Query(
     select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at)
-    .where(_t.enabled & (_t.next_run_at <= arg("now")) & _is_ours)
+    .where(_t.enabled & (_t.next_run_at <= arg("now")) & _is_handled)
     .order_by(_t.next_run_at, _t.id)
     .limit(arg("most")),
     Due,
 )
-NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & _is_ours), scalar)
+NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & _is_handled), scalar)
 # Compare and set: of several schedulers that see the same tick, one advances the entry, and only that one fires.
 ADVANCE = Command(
     update(timetable)

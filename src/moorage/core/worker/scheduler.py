@@ -37,7 +37,7 @@ class Scheduler:
     db: Database
     telemetry: Telemetry
     handlers: dict[str, TickHandler] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()  # kinds that only other processes can handle, at most two
+    skip: tuple[str, str] = ("", "")  # kinds that only other processes can handle; "" for none
     steady: Callable[[], float] = time.monotonic
     _heartbeat_at: float = 0.0
     _correct_at: float = float("-inf")
@@ -95,8 +95,7 @@ class Scheduler:
 
     @property
     def _skipped(self) -> dict[str, str]:
-        first, second = (*self.skip, "", "")[:2]
-        return {"skip": first, "skip_too": second}
+        return dict(zip(("skipped", "also_skipped"), self.skip, strict=True))
 
     async def _correct(self) -> None:
         verified: dict[int, int] = {}

@@ -150,21 +150,23 @@ class AcmeClient:
 
 
 def _document(answer: Answer) -> dict[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        document = None
-    if answer.status >= 400 or not isinstance(document, dict):
+    document = _object(answer)
+    if answer.status >= 400 or document is None:
         raise CannotOrder(f"{answer.url} answered {answer.status} without a JSON object (is it an ACME server?)")
     return document
 
 
 def _problem(answer: Answer) -> dict[str, Any]:
+    return _object(answer) or {}
+
+
+def _object(answer: Answer) -> dict[str, Any] | None:
+    """Return the JSON object of a body; None for another body."""
     try:
-        problem = answer.json()
+        value = answer.json()
     except ValueError:
-        problem = None
-    return problem if isinstance(problem, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _location(answer: Answer) -> str:

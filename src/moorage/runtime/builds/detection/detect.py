@@ -353,7 +353,7 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
         if not find_manager(folder).kind:
             needed = " ".join(dict.fromkeys([*needed.split(), *imports.find(folder)]))
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
-        notes = (*notes, *python_managers.notes(folder))
+        notes = (*notes, *python_managers.find_manager(folder).notes)
         if bounds := companions.bounds(folder):
             notes = (*notes, f"newer versions do not fit to this project: {', '.join(bounds)}")
         if fixed := companions.fixed(folder):

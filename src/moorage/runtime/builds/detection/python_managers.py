@@ -49,6 +49,7 @@ class PythonManager:
     generated: str = ""  # requirements made from another format
     constraints: str = ""  # versions and hashes of a lock
     is_package: bool = False  # The project itself may be installed as well.
+    notes: tuple[str, ...] = ()  # for the log
 
 
 def find_manager(folder: Folder) -> PythonManager:
@@ -66,7 +67,8 @@ def find_manager(folder: Folder) -> PythonManager:
         return PythonManager("pip", "pip install (Pipfile.lock)", generated=pipfiles.from_lock(folder))
     if name := next((name for name in REQUIREMENTS[:-1] if folder.has(name)), None):
         if changed := portable.requirements(folder, name):
-            return PythonManager("pip", f"pip install -r {name}", generated=changed.text)
+            note = f"{name} has lines of another machine: {', '.join(changed.changes)}"
+            return PythonManager("pip", f"pip install -r {name}", generated=changed.text, notes=(note,))
         return PythonManager("pip", f"pip install -r {name}", (name,))
     if folder.has("Pipfile"):
         return PythonManager("pip", "pip install (Pipfile)", generated=pipfiles.from_pipfile(folder))
@@ -91,14 +93,6 @@ def _of_project(folder: Folder, label: str, is_package: bool) -> PythonManager:
     if _declared(folder) or "project" in folder.project:
         return PythonManager("pip", label, ("pyproject.toml",), is_package=is_package)
     return PythonManager("pip", label, generated=poetry.requirements(folder), is_package=is_package)
-
-
-def notes(folder: Folder) -> tuple[str, ...]:
-    """Return what the installation changes of the requirements that another machine wrote."""
-    manager = find_manager(folder)
-    name = manager.label.removeprefix("pip install -r ")
-    changed = portable.requirements(folder, name) if name in REQUIREMENTS[:-1] and manager.generated else None
-    return (f"{name} has lines of another machine: {', '.join(changed.changes)}",) if changed else ()
 
 
 def python_manager(folder: Folder) -> str:

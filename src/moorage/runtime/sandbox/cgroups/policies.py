@@ -5,6 +5,7 @@ Every user may set it, but unprivileged users usually cannot take it back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -23,9 +24,22 @@ def set_idle(processes: Callable[[], Iterable[int]], on: bool) -> None:
     """Move all threads of these processes into the idle class, or back if this user may."""
     if not on and not _may_leave_idle():
         return
+    policy = os.SCHED_IDLE if on else os.SCHED_OTHER
     for _ in range(MAX_ROUNDS):
-        if not process_tree.set_idle(processes(), on):
+        if not _set_policy(processes(), policy):
             return
+
+
+def _set_policy(pids: Iterable[int], policy: int) -> bool:
+    """Set the policy of all threads of these processes; return whether one changed."""
+    has_changed = False
+    for pid in pids:
+        for thread in process_tree.threads(pid):
+            with contextlib.suppress(ProcessLookupError):
+                if os.sched_getscheduler(thread) != policy:
+                    os.sched_setscheduler(thread, policy, os.sched_param(0))
+                    has_changed = True
+    return has_changed
 
 
 _idle: list[bool] = []

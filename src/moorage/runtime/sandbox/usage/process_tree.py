@@ -77,19 +77,6 @@ def memory_bytes(pids: Iterable[int]) -> int:
     return own + sum(shared.values())
 
 
-def set_idle(pids: Iterable[int], on: bool) -> bool:
-    """Set SCHED_IDLE for all threads of these processes, or the default policy again; return whether one changed."""
-    policy = os.SCHED_IDLE if on else os.SCHED_OTHER
-    has_changed = False
-    for pid in pids:
-        for thread in threads(pid):
-            with contextlib.suppress(ProcessLookupError):
-                if os.sched_getscheduler(thread) != policy:
-                    os.sched_setscheduler(thread, policy, os.sched_param(0))
-                    has_changed = True
-    return has_changed
-
-
 def _memory_of(pid: int, shared: dict[str, int]) -> int:
     """Return a process's private memory; add its shared memory to `shared`, by inode."""
     folder = thread_folder(pid)

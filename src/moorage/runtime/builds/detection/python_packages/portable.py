@@ -46,7 +46,7 @@ class Portable(NamedTuple):
 
 
 def requirements(folder: Folder, name: str) -> Portable | None:
-    """Return a requirements file together with those that it includes; None where nothing has to be changed."""
+    """Return the lines of a requirements file and of its included files; None if each line is portable."""
     lines: list[str] = []
     changes: list[str] = []
     _read(folder, name, lines, changes, set())
@@ -82,17 +82,17 @@ def _portable(line: str) -> str:
     if match is None or line.rstrip().endswith("\\"):  # Hashes of its archives follow.
         return line
     name, extras, rest = re.sub("[-_.]+", "-", match[1]).lower(), match[2] or "", match[3]
-    is_exported = _CONDA.fullmatch(rest.strip()) is not None
+    exported = _CONDA.fullmatch(rest.strip())
     if (name in _ELSEWHERE and ";" not in rest) or (name in sys.stdlib_module_names and name not in _RENAMED):
         return ""
-    if is_exported and (match[1].startswith("_") or match[1].lower() in conda.OF_SYSTEM):
+    if exported and (match[1].startswith("_") or match[1].lower() in conda.OF_SYSTEM):
         return ""
     if name in _RENAMED and not (name == "sklearn" and re.match(r"==\s*0\.0\s*$", rest)):
         return _RENAMED[name]
     if found := _FILE.match(rest):
         return f"{match[1]}{extras}" + (f"=={found[1]}" if found[1] else "")
-    if is_exported:
-        return f"{match[1]}={rest.strip().partition('=')[0]}={rest.strip().split('=')[1]}"
+    if exported:
+        return f"{match[1]}=={exported[1]}"
     new = _LOCAL_VERSION.sub(r"\1", _OPTION.sub("", f" {rest}")).strip()
     if name in _HEADLESS:
         return f"{_HEADLESS[name]}{extras}{new}"
