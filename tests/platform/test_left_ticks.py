@@ -11,7 +11,7 @@ from moorage.platform.control import Control
 from moorage.settings import Settings
 
 
-def left_by(data: Path, **parts: bool) -> tuple[str, ...]:
+def left_by(data: Path, **parts: bool) -> tuple[str, str]:
     control = Control(Settings(_env_file=None, data=data), **parts)
     with contextlib.closing(control.opened):
         return control.scheduler.skip
@@ -23,4 +23,4 @@ def test_a_process_for_jobs_leaves_cronjobs_to_the_one_that_runs_apps(
     alone = left_by(tmp_path, serves=False)
     monkeypatch.setenv("MOORAGE_READY_FD", "9")
 
-    assert (alone, left_by(tmp_path)) == (("schedule", "cronjob"), ())
+    assert (alone, left_by(tmp_path)) == (("schedule", "cronjob"), ("", ""))
