@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.function_platform import multipart
-from moorage.core.kit.processes.sessions import set_session_nice
+from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 
 BOUNDARY = "the-bench-boundary"
 CALL_S = 30.0
-LOWEST_PRIORITY = 19
 REFUSED_PAUSE_S = 0.2  # after 429 or a broken connection
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, is_cell, lab_on, parent_of, pids, running, until
 
+from moorage.core.kit.processes import sessions
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups import policies
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
@@ -196,6 +197,32 @@ def test_sandboxes_that_cannot_leave_the_idle_class_are_replaced_once_it_is_left
     assert greedy.is_idle_class
 
 
+def test_sandboxes_outside_of_their_organization_s_session_are_replaced(make_sandbox: MakeSandbox) -> None:
+    sent: list[Message] = []
+    fairness = Fairness(Rescheduler(), can_leave_idle=True, has_idle_session=True, call_soon=lambda check: None)
+    fairness.cores = 0
+    greedy, further, other = make_sandbox(BURN), make_sandbox(WAIT), make_sandbox(WAIT, org="2")
+    further.is_in_idle_session = True
+    for each in (greedy, further, other):
+        each.owner = SimpleNamespace(channel=SimpleNamespace(send=sent.append))
+    try:
+        needed = fairness.needs_idle_session("1")
+        check_until(fairness, lambda: greedy.is_idle_class, greedy, other)
+        fairness.admit(further)
+        in_debt = sent.copy(), fairness.needs_idle_session("1"), fairness.is_misplaced(further)
+        fairness.cores = 1000
+        greedy.group.freeze()
+        check_until(fairness, lambda: not fairness.needs_idle_session("1"), greedy, other)
+        greedy.group.thaw()
+    finally:
+        fairness.stop()
+
+    assert not needed
+    assert in_debt == ([{"replace": greedy.number}], True, False)
+    assert sent[1:] == [{"replace": further.number}]
+    assert fairness.is_misplaced(further)
+
+
 @pytest.mark.boundary("tenant-to-tenant", "A flood of calls stays in the idle class while it gets half of its share.")
 @pytest.mark.parametrize(
     ("is_idle_class", "spent_s", "has_gained"),
@@ -344,6 +371,15 @@ def idle_sandboxes(host: Host) -> set[int]:
     return found
 
 
+def has_sandboxes_in_idle_session(host: Host) -> bool:
+    """Whether sandboxes are in a session of the lowest priority, with the policy of the idle class."""
+    for pid in idle_sandboxes(host):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if f"nice {sessions.LOWEST_PRIORITY}" in Path(f"/proc/{pid}/autogroup").read_text():
+                return True
+    return False
+
+
 @pytest.mark.boundary("tenant-to-tenant", "Without cgroups, code of a function cannot get a CPU share of its own.")
 def test_without_cgroups_functions_stay_in_the_session_of_their_zygote() -> None:
     code = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True); os.setsid(); answer = os.getsid(0)"
@@ -367,6 +403,7 @@ def test_without_cgroups_functions_stay_in_the_session_of_their_zygote() -> None
 )
 def test_without_cgroups_sandboxes_in_the_idle_class_are_replaced_and_no_call_fails() -> None:
     burn = "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass"
+    has_session = sessions.have_weights() and (os.getuid() == 0 or "cpu" not in cgroups.look()[1])
     with running("user") as host, ThreadPoolExecutor(4) as threads:
         greedy, others = lab_on(host), [lab_on(host, org=str(org)) for org in range(2, 17)]
         is_over = threading.Event()
@@ -378,7 +415,7 @@ def test_without_cgroups_sandboxes_in_the_idle_class_are_replaced_and_no_call_fa
         def has_idle_sandboxes() -> bool:
             for each in (greedy, *others):
                 each.run("answer = 1")
-            return bool(idle_sandboxes(host)) or "1" in idle_states(host)
+            return has_sandboxes_in_idle_session(host) if has_session else "1" in idle_states(host)
 
         flood = [threads.submit(compute) for _ in range(4)]
         try:

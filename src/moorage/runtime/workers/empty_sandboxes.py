@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from moorage.runtime.workers import zygotes
 from moorage.runtime.workers.code_mounts import CodeMounts
+from moorage.runtime.workers.cpu.fairness import Fairness
 from moorage.runtime.workers.frames import BEGIN, HEAD
 from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.messages import close_all
@@ -26,12 +27,14 @@ from moorage.runtime.workers.zygotes import Setup, Zygote
 POOL_SIZE = 2
 REFILL_DELAY_S = 0.03  # after a sandbox was taken; the call that took it is usually answered by then
 RETIRED_ZYGOTE_S = 20.0  # lifetime of a replaced zygote, which finishes its pending forks meanwhile
+IDLE_ZYGOTE_S = 300.0  # without a fork, longer than a start may take
 
 
 class Invoker(Protocol):
     """The methods of the invoker that this module calls."""
 
     setup: Setup
+    fairness: Fairness
     mounts: CodeMounts | None
     memory: MemoryMonitor
 
@@ -60,7 +63,7 @@ class EmptySandboxes:
         self._setup = invoker.setup
         self._loop = asyncio.get_running_loop()
         self._pool: deque[FunctionSandbox] = deque()
-        self._zygotes: dict[str, Zygote] = {}
+        self._zygotes: dict[tuple[str, bool], Zygote] = {}  # by the name of the Python, and whether for the idle class
         self._is_refilling = False
         self._is_stopped = False
 
@@ -86,7 +89,9 @@ class EmptySandboxes:
             close_all(descriptors)
             invoker.failed(sandbox, f"cannot create a function sandbox: {error}")
             return None
-        sandbox.zygote = self._zygote_for(self._python_of(runtime) if runtime else self._default_python())
+        sandbox.is_in_idle_session = bool(reserved_for) and invoker.fairness.needs_idle_session(reserved_for[1]["org"])
+        python = self._python_of(runtime) if runtime else self._default_python()
+        sandbox.zygote = self._zygote_for(python, sandbox.is_in_idle_session)
         sandbox.zygote.fork(zygotes.fork_request(sandbox.number, sandbox.uid), tuple(descriptors))
         return sandbox
 
@@ -122,6 +127,13 @@ class EmptySandboxes:
         if sandbox in self._pool:
             self._pool.remove(sandbox)
 
+    def retire_unused(self) -> None:
+        """End zygotes of the idle class that have forked nothing for a while."""
+        for key, zygote in list(self._zygotes.items()):
+            if zygote.is_idle and self._loop.time() - zygote.used_at > IDLE_ZYGOTE_S:
+                del self._zygotes[key]
+                zygote.stop()
+
     def is_zygote(self, pid: int) -> bool:
         return any(zygote.process.pid == pid for zygote in self._zygotes.values())
 
@@ -137,12 +149,13 @@ class EmptySandboxes:
     def _default_python(self) -> Runtime:
         return next(each for each in self._setup.runtimes.values() if each.language == "python")
 
-    def _zygote_for(self, python: Runtime) -> Zygote:
-        zygote = self._zygotes.get(python.name)
+    def _zygote_for(self, python: Runtime, is_idle: bool) -> Zygote:
+        key = (python.name, is_idle)
+        zygote = self._zygotes.get(key)
         if zygote is None or zygote.forks >= zygotes.MAX_FORKS or zygote.process.poll() is not None:
             if zygote is not None:
                 self._loop.call_later(RETIRED_ZYGOTE_S, zygote.stop)
-            zygote = self._zygotes[python.name] = Zygote(self._setup, python, self._heard_zygote)
+            zygote = self._zygotes[key] = Zygote(self._setup, python, self._heard_zygote, is_idle=is_idle)
         return zygote
 
     def _heard_zygote(self, message: dict[str, Any]) -> None:
@@ -151,5 +164,5 @@ class EmptySandboxes:
         elif "failed" in message:
             self._invoker.fork_failed(message["cell"], message["failed"])
         elif message.get("zygote") == "gone":
-            self._zygotes = {name: each for name, each in self._zygotes.items() if each is not message["of"]}
+            self._zygotes = {key: each for key, each in self._zygotes.items() if each is not message["of"]}
             self._invoker.retry_forks(message["of"])

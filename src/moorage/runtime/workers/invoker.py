@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.processes import sessions
 from moorage.runtime.sandbox.cgroups import policies
 from moorage.runtime.sandbox.rcu import expedited_rcu
 from moorage.runtime.workers.code_mounts import CodeMounts
@@ -30,6 +31,7 @@ from moorage.runtime.workers.messages import Channel, Message, close_all
 from moorage.runtime.workers.network_supervisor import NetworkSupervisor
 from moorage.runtime.workers.sandbox import PIDS, FunctionSandbox, SandboxState, append_only, describe_exit
 from moorage.runtime.workers.snapshots import Snapshots
+from moorage.runtime.workers.starts import Starts
 from moorage.runtime.workers.zygotes import Setup, Zygote
 
 FIRST_UID = 200_000
@@ -37,7 +39,6 @@ STARTING_MEMORY_MB = 512  # limit of a sandbox without code; the limit of its fu
 ORPHAN_GRACE_S = 5.0
 CHECK_INTERVAL_S = 0.1  # of memory, CPU shares and snapshots while sandboxes run
 IDLE_CHECK_INTERVAL_S = 1.0
-START_TIMEOUT_S = 20.0
 
 
 class EdgeConnection:
@@ -73,21 +74,25 @@ class Invoker:
         self.code = code
         self._network = network
         self._loop = asyncio.get_running_loop()
-        self._sandboxes: dict[int, FunctionSandbox] = {}
+        self.sandboxes: dict[int, FunctionSandbox] = {}
         self._resumed = asyncio.Event()  # a sandbox was handed over or thawed
         self._by_pid: dict[int, FunctionSandbox] = {}
         self._pools: dict[str, deque[FunctionSandbox]] = {}
-        self._pending_takes: dict[str, deque[tuple[EdgeConnection, Message]]] = {}  # by runtime
         self._refilling: set[str] = set()
         self._edges: set[EdgeConnection] = set()
         self._numbers = int(time.time()) * 1000  # An earlier invoker may have left cgroups that are still in use.
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
-        can_leave_idle = policies.can_leave_idle(groups.controllers)
-        self.fairness = Fairness(Rescheduler(), can_leave_idle=can_leave_idle, call_soon=self._loop.call_soon)
+        self.fairness = Fairness(
+            Rescheduler(),
+            can_leave_idle=policies.can_leave_idle(groups.controllers),
+            has_idle_session=setup.keeps_session and sessions.have_weights(),
+            call_soon=self._loop.call_soon,
+        )
         self.snapshots = Snapshots(self)
         self.empty_sandboxes = EmptySandboxes(self)
+        self.starts = Starts(self)
         self.memory = MemoryMonitor(self._report_pressure, watches_sandboxes="memory" not in groups.controllers)
         # Removing a cgroup blocks in the kernel, so it runs in a thread.
         self._cleaning = ThreadPoolExecutor(1, thread_name_prefix="cleaning")
@@ -106,7 +111,7 @@ class Invoker:
         """Set the number of waiting sandboxes per runtime."""
         edge.wanted = {name: count for name, count in wanted.items() if name in self.setup.runtimes}
         for runtime in edge.wanted:
-            self._refill(runtime)
+            self.refill(runtime)
         self.empty_sandboxes.refill()
 
     def has_functions(self) -> bool:
@@ -118,17 +123,16 @@ class Invoker:
         if runtime not in self.setup.runtimes:
             edge.channel.send({"refused": {"take": request["take"], "why": f"{runtime} is not installed any more"}})
             return
-        if self.snapshots.fork(edge, request):
+        # Snapshots and the pool are in the session of all other organizations.
+        needs_own = self.fairness.needs_idle_session(request["org"])
+        if not needs_own and self.snapshots.fork(edge, request):
             return
         pool = self._pools.get(runtime)
-        if pool:
-            self._hand_over(edge, request, pool.popleft(), how="waiting")
+        if pool and not needs_own:
+            self.hand_over(edge, request, pool.popleft(), how="waiting")
             self._refill_later(runtime)
-        elif self.setup.sandbox:
-            self._pending_takes.setdefault(runtime, deque()).append((edge, request))
-            self._start(runtime, is_awaited=True)
         else:
-            self._start(runtime, reserved_for=(edge, request))
+            self.starts.start_for(edge, request)
 
     def on_template(self, edge: EdgeConnection, request: Message) -> None:
         """Load a slow function once more, as the snapshot for further instances."""
@@ -137,7 +141,7 @@ class Invoker:
             sandbox = pool.popleft()
             if self._prepare(sandbox, request):
                 self.snapshots.add(request, sandbox)
-            self._refill(request["runtime"])
+            self.refill(request["runtime"])
 
     def on_retire(self, edge: EdgeConnection, key: list[int]) -> None:
         """End the snapshot of a replaced revision once its last fork has ended."""
@@ -188,9 +192,9 @@ class Invoker:
 
     # Creating sandboxes.
 
-    def _hand_over(self, edge: EdgeConnection, request: Message, sandbox: FunctionSandbox, *, how: str) -> None:
+    def hand_over(self, edge: EdgeConnection, request: Message, sandbox: FunctionSandbox, *, how: str) -> None:
         if edge not in self._edges:
-            self._put_back(sandbox) if sandbox.snapshot is None else sandbox.kill()
+            self.put_back(sandbox) if sandbox.snapshot is None else sandbox.kill()
             return
         if sandbox.snapshot is None and not self._prepare(sandbox, request):
             edge.channel.send({"refused": {"take": request["take"], "why": "its code cannot be read"}})
@@ -202,10 +206,12 @@ class Invoker:
         descriptor = os.dup(sandbox.socket.fileno())
         sandbox.socket.close()
         edge.channel.send({"cell": {"take": request["take"], "cell": sandbox.number, "how": how}}, descriptor)
+        if self.fairness.is_misplaced(sandbox):  # Its organization changed its class while the sandbox started.
+            sandbox.replace()
 
     def hand_over_fork(self, sandbox: FunctionSandbox) -> None:
         edge, request = sandbox.reserved_for
-        self._hand_over(edge, request, sandbox, how="forked")
+        self.hand_over(edge, request, sandbox, how="forked")
 
     def _prepare(self, sandbox: FunctionSandbox, request: Message) -> bool:
         """Assign a sandbox to a function for good: mount code, set limits, network."""
@@ -222,8 +228,8 @@ class Invoker:
             self._network.add(sandbox)
         return True
 
-    def _put_back(self, sandbox: FunctionSandbox) -> None:
-        if self.setup.sandbox:
+    def put_back(self, sandbox: FunctionSandbox) -> None:
+        if self.setup.sandbox and not sandbox.is_in_idle_session:
             self._pools.setdefault(sandbox.runtime, deque()).append(sandbox)
         else:
             sandbox.kill()
@@ -232,20 +238,20 @@ class Invoker:
         """Refill the pool after the call was answered: a start keeps a CPU busy."""
         if runtime not in self._refilling:
             self._refilling.add(runtime)
-            self._loop.call_later(REFILL_DELAY_S, self._refill, runtime)
+            self._loop.call_later(REFILL_DELAY_S, self.refill, runtime)
 
-    def _refill(self, runtime: str) -> None:
+    def refill(self, runtime: str) -> None:
         """Fill the pool to the wanted size; unsandboxed workers are not pooled."""
         self._refilling.discard(runtime)
         if not self.setup.sandbox or self.memory.is_low:
             return
         wanted = max((edge.wanted.get(runtime, 0) for edge in self._edges), default=0)
         pool = self._pools.setdefault(runtime, deque())
-        own = (each for each in self._sandboxes.values() if each.runtime == runtime)
-        starting = sum(each.state is SandboxState.STARTING for each in own)
-        missing = wanted - len(pool) - max(0, starting - len(self._pending_takes.get(runtime, ())))
+        own = (each for each in self.sandboxes.values() if each.runtime == runtime)
+        starting = sum(each.state is SandboxState.STARTING and each.reserved_for is None for each in own)
+        missing = wanted - len(pool) - max(0, starting - self.starts.awaited(runtime))
         for _ in range(missing):
-            self._start(runtime)
+            self.starts.start(runtime)
 
     def new_sandbox(self, runtime: str, uid: int, reserved_for: Any = None) -> tuple[FunctionSandbox, socket.socket]:
         """Return a sandbox without a process, and the socket for that process.
@@ -257,7 +263,7 @@ class Invoker:
         ours.setblocking(False)
         outputs = tuple(append_only(name) for name in ("out", "err", "journal"))
         sandbox = FunctionSandbox(self._numbers, runtime, uid, ours, outputs, reserved_for=reserved_for)
-        self._sandboxes[sandbox.number] = sandbox
+        self.sandboxes[sandbox.number] = sandbox
         try:
             sandbox.group = self.groups.create(f"cell-{sandbox.number}")
             sandbox.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
@@ -267,52 +273,20 @@ class Invoker:
             raise
         return sandbox, theirs
 
-    def _start(
-        self,
-        name: str,
-        *,
-        reserved_for: tuple[EdgeConnection, Message] | None = None,
-        is_awaited: bool = False,
-        is_second_try: bool = False,
-    ) -> None:
-        """Start a runtime; an awaited one uses a pooled empty sandbox if possible."""
-        runtime = self.setup.runtimes[name]
-        sandbox = self.empty_sandboxes.take(runtime) if is_awaited else None
-        sandbox = sandbox or self.empty_sandboxes.make(runtime, reserved_for)
-        if sandbox is None:
-            return
-        sandbox.is_second_try = is_second_try
-        code = self.code / reserved_for[1]["digest"] if reserved_for else None
-        try:
-            self.empty_sandboxes.begin(sandbox, runtime, code)
-        except OSError:
-            self._restart(sandbox)
-            return
-        self._loop.add_reader(sandbox.socket, self._read_start, sandbox)
-        self._loop.call_later(START_TIMEOUT_S, self._check_started, sandbox)
-
     def retry_forks(self, zygote: Zygote) -> None:
         """Repeat the pending forks of a dead zygote with another one."""
-        for sandbox in [each for each in self._sandboxes.values() if each.zygote is zygote and not each.pid]:
+        for sandbox in [each for each in self.sandboxes.values() if each.zygote is zygote and not each.pid]:
             if sandbox.state is SandboxState.EMPTY:
                 self.forget(sandbox)
             elif sandbox.state is SandboxState.STARTING:
-                self._restart(sandbox)
-
-    def _restart(self, sandbox: FunctionSandbox) -> None:
-        """Replace a sandbox that ended during its start; the second failure is final."""
-        if sandbox.is_second_try:
-            self.failed(sandbox, "two function sandboxes in a row ended before they were ready")
-        else:
-            self.forget(sandbox)
-            self._start(sandbox.runtime, reserved_for=sandbox.reserved_for, is_second_try=True)
+                self.starts.restart(sandbox)
 
     def fork_failed(self, number: int, why: str) -> None:
-        if sandbox := self._sandboxes.get(number):
+        if sandbox := self.sandboxes.get(number):
             self.failed(sandbox, why)
 
     def forked(self, number: int, pid: int) -> None:
-        sandbox = self._sandboxes.get(number)
+        sandbox = self.sandboxes.get(number)
         if sandbox is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -324,45 +298,6 @@ class Invoker:
         if pid in self._early_ends:
             self.ended(sandbox, self._early_ends.pop(pid))
 
-    def _read_start(self, sandbox: FunctionSandbox) -> None:
-        """Read the frames of a starting sandbox, up to READY."""
-        try:
-            is_ready = sandbox.read_start_frames()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self._loop.remove_reader(sandbox.socket)
-            return  # SIGCHLD reports the end, with the reason.
-        if not is_ready:
-            return
-        self._loop.remove_reader(sandbox.socket)
-        if not sandbox.pid:  # The process is not in its cgroup yet.
-            self._loop.call_soon(self._become_ready_once_forked, sandbox)
-        else:
-            self._become_ready(sandbox)
-
-    def _become_ready_once_forked(self, sandbox: FunctionSandbox) -> None:
-        if sandbox.pid:
-            self._become_ready(sandbox)
-        elif sandbox.number in self._sandboxes:
-            self._loop.call_later(0.001, self._become_ready_once_forked, sandbox)
-
-    def _become_ready(self, sandbox: FunctionSandbox) -> None:
-        if sandbox.state is not SandboxState.STARTING:
-            return
-        sandbox.state = SandboxState.WAITING
-        take = self._next_take(sandbox)
-        if take is not None:
-            self._hand_over(*take, sandbox, how="made")
-        else:
-            self._put_back(sandbox)
-        self._refill(sandbox.runtime)
-        self.empty_sandboxes.refill_later()
-
-    def _check_started(self, sandbox: FunctionSandbox) -> None:
-        if sandbox.state is SandboxState.STARTING and sandbox.number in self._sandboxes:
-            self.failed(sandbox, f"a function sandbox was not ready after {START_TIMEOUT_S:.0f} s")
-
     def failed(self, sandbox: FunctionSandbox, why: str) -> None:
         """Discard a sandbox that could not start, and refuse its waiting request."""
         print(f"moorage invoker: {why}", file=sys.stderr, flush=True)
@@ -371,18 +306,10 @@ class Invoker:
             print(f"moorage invoker: output of the sandbox: {text}", file=sys.stderr, flush=True)
         sandbox.kill()
         self.forget(sandbox)
-        take = self._next_take(sandbox)
+        take = self.starts.next_take(sandbox)
         if take is not None:
             edge, request = take
             edge.channel.send({"refused": {"take": request["take"], "why": "no sandbox could be made for it"}})
-
-    def _next_take(self, sandbox: FunctionSandbox) -> tuple[EdgeConnection, Message] | None:
-        """Return the request of a sandbox: its own, else the oldest of its runtime."""
-        if sandbox.reserved_for is not None:
-            take: tuple[EdgeConnection, Message] = sandbox.reserved_for
-            return take
-        waiting = self._pending_takes.get(sandbox.runtime)
-        return waiting.popleft() if waiting else None
 
     # Sandboxes end.
 
@@ -405,11 +332,11 @@ class Invoker:
 
     def ended(self, sandbox: FunctionSandbox, status: int | None) -> None:
         """Report the end of a sandbox's process; forks of snapshots have no exit status."""
-        if sandbox.number not in self._sandboxes:
+        if sandbox.number not in self.sandboxes:
             return
         self.snapshots.ended(sandbox)
         if sandbox.state is SandboxState.STARTING and not sandbox.is_second_try and sandbox.snapshot is None:
-            self._restart(sandbox)  # A pooled empty sandbox may have been killed just before it was taken.
+            self.starts.restart(sandbox)  # A pooled empty sandbox may have been killed just before it was taken.
             return
         if sandbox.state in (SandboxState.EMPTY, SandboxState.STARTING):
             self.failed(sandbox, f"a function sandbox ended while it started ({describe_exit(status)})")
@@ -422,10 +349,10 @@ class Invoker:
             sandbox.owner.channel.send({"ended": end})
         self.forget(sandbox)
         if sandbox.state is SandboxState.WAITING:
-            self._refill(sandbox.runtime)
+            self.refill(sandbox.runtime)
 
     def forget(self, sandbox: FunctionSandbox) -> None:
-        self._sandboxes.pop(sandbox.number, None)
+        self.sandboxes.pop(sandbox.number, None)
         self._by_pid.pop(sandbox.pid, None)
         sandbox.pid = 0  # The kernel may reuse the PID from now on.
         if sandbox in (pool := self._pools.get(sandbox.runtime, deque())):
@@ -465,13 +392,14 @@ class Invoker:
         """Check memory, CPU shares and idle snapshots until cancelled."""
         while True:
             await self._pause()
-            self.memory.check(self._sandboxes.values())
+            self.memory.check(self.sandboxes.values())
             self.fairness.check()
             self.snapshots.retire_unused()
+            self.empty_sandboxes.retire_unused()
 
     async def _pause(self) -> None:
         """Wait for the next check: longer while no sandbox can run code."""
-        running = (each for each in self._sandboxes.values() if each.state is SandboxState.TAKEN and not each.is_frozen)
+        running = (each for each in self.sandboxes.values() if each.state is SandboxState.TAKEN and not each.is_frozen)
         if self.memory.is_low or any(running):
             await asyncio.sleep(CHECK_INTERVAL_S)
             return
@@ -485,14 +413,14 @@ class Invoker:
             edge.channel.send({"memory": {"low": is_low}})
         if not is_low:
             for runtime in self._pools:
-                self._refill(runtime)
+                self.refill(runtime)
             self.empty_sandboxes.refill()
 
     def stop(self) -> None:
         self.fairness.stop()
-        for sandbox in list(self._sandboxes.values()):
+        for sandbox in list(self.sandboxes.values()):
             sandbox.kill()
         self.empty_sandboxes.stop()
-        for sandbox in list(self._sandboxes.values()):
+        for sandbox in list(self.sandboxes.values()):
             self.forget(sandbox)
         self._cleaning.shutdown()

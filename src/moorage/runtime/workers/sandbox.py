@@ -46,6 +46,7 @@ class FunctionSandbox:
     timeout_ms: int = 0
     is_frozen: bool = False
     is_idle_class: bool = False
+    is_in_idle_session: bool = False  # of the zygote for organizations in the idle class
     oom: bool = False
     reserved_for: Any = None  # (edge, request); None: goes to the oldest waiting request of its runtime
     snapshot: Any = None  # the snapshot that this sandbox is a fork of

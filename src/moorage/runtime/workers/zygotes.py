@@ -14,6 +14,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 from moorage.core.kit.records import dataclass
 from moorage.runtime.workers.messages import close_all
 from moorage.runtime.workers.runtimes import Runtime
@@ -47,8 +48,17 @@ class Setup:
 class Zygote:
     """One zygote process. `on_message` receives the PIDs of its forks, and failures."""
 
-    def __init__(self, setup: Setup, python: Runtime, on_message: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        python: Runtime,
+        on_message: Callable[[dict[str, Any]], None],
+        *,
+        is_idle: bool = False,
+    ) -> None:
+        """Start the process; with `is_idle`, its session gets hardly any CPU time while others need it."""
         self._setup = setup
+        self.is_idle = is_idle
         self._on_message = on_message
         self._waiting: list[tuple[bytes, tuple[int, ...]]] | None = []
         self.forks = 0
@@ -60,6 +70,8 @@ class Zygote:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # With autogroup scheduling, the invoker must not share the weight of sandboxes.
         )
+        if is_idle:
+            set_session_nice(LOWEST_PRIORITY, self.process.pid)
         theirs.close()
         ours.setblocking(False)
         self._channel = ours
@@ -75,10 +87,12 @@ class Zygote:
         ours.send(json.dumps(message).encode())
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._readable)
+        self.used_at = self._loop.time()
 
     def fork(self, request: dict[str, Any], descriptors: tuple[int, ...]) -> None:
         """Request a sandbox. Takes ownership of the descriptors."""
         self.forks += 1
+        self.used_at = self._loop.time()
         message = json.dumps(request).encode()
         if self._waiting is not None:
             self._waiting.append((message, descriptors))

@@ -66,11 +66,17 @@ class CpuCredit:
 
 class Fairness:
     def __init__(
-        self, rescheduler: Rescheduler, *, can_leave_idle: bool, call_soon: Callable[[Callable[[], None]], object]
+        self,
+        rescheduler: Rescheduler,
+        *,
+        can_leave_idle: bool,
+        has_idle_session: bool = False,
+        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """Where sandboxes cannot leave the idle class, they are replaced once their organization has left it."""
+        """Where sandboxes cannot change their class or session, they are replaced when their organization does."""
         self._rescheduler = rescheduler
         self._can_leave_idle = can_leave_idle
+        self._has_idle_session = has_idle_session
         self._call_soon = call_soon
         self.cores = len(os.sched_getaffinity(0))
         self._watched: dict[FunctionSandbox, WatchedCall] = {}
@@ -108,6 +114,16 @@ class Fairness:
         """
         self._by_org.setdefault(sandbox.org, set()).add(sandbox)
         self.count([sandbox])
+
+    def needs_idle_session(self, org: str) -> bool:
+        """Whether sandboxes of an organization belong into the session of the idle class."""
+        return self._has_idle_session and self._has_debt(org)
+
+    def is_misplaced(self, sandbox: FunctionSandbox) -> bool:
+        """Whether a sandbox is in another class or session than its organization, and cannot leave it."""
+        has_debt = self._has_debt(sandbox.org)
+        is_left_behind = sandbox.is_idle_class and not has_debt and not self._can_leave_idle
+        return is_left_behind or (self._has_idle_session and sandbox.is_in_idle_session != has_debt)
 
     def forget(self, sandbox: FunctionSandbox) -> None:
         self._watched.pop(sandbox, None)
@@ -168,7 +184,7 @@ class Fairness:
         for sandbox in self._by_org.get(org, set()) | credit.sandboxes.keys():
             if is_idle_class or (self._can_leave_idle and sandbox not in self._watched):
                 set_idle_class(sandbox, is_idle_class)
-            elif sandbox.is_idle_class and not self._can_leave_idle:
+            if self.is_misplaced(sandbox):
                 sandbox.replace()
 
     def _has_debt(self, org: str) -> bool:
