@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.engines.contract.conftest import KubernetesSite, Lab, RealClusterSite
 
 from moorage.runtime.engines.kubernetes.manifests import PodFiles
-from moorage.runtime.engines.ports import CannotStart
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 
 pytestmark = pytest.mark.anyio
 
@@ -159,24 +159,39 @@ async def test_an_app_whose_pod_finds_no_room_again_says_so_and_returns_by_itsel
     assert back.reason is None
 
 
-async def test_a_run_whose_control_process_ends_during_its_start_is_adopted_by_the_next_one(lab: Lab) -> None:
+async def stop_during_start(lab: Lab, spec: ReplicaSpec) -> list[str]:
+    """Start a workload while no node has room, and continue with another engine; return what it says never started."""
     site = site_of(lab)
     await lab.start(lab.app())  # The namespace has its service account from now on.
     site.cluster.set_room(has_room=False)
     try:
-        start = asyncio.create_task(lab.start(lab.once()))
-        await lab.wait_for(lambda: any(site.cluster.objects("Pod", "moorage.dev/key=c1")))
+        start = asyncio.create_task(lab.start(spec))
+        await lab.wait_for(lambda: any(site.cluster.objects("Pod", f"moorage.dev/key={spec.key}")))
         start.cancel()
         await asyncio.wait({start})
         await lab.engine.workloads.close()
         lab.engine = site.connect()
-        never_started = await lab.engine.workloads.adopt({"r1": "token-r1", "c1": "token-c1"})
+        return await lab.engine.workloads.adopt({"r1": "token-r1", spec.key: spec.token})
     finally:
         site.cluster.set_room(has_room=True)
+
+
+async def test_a_run_whose_control_process_ends_during_its_start_is_adopted_by_the_next_one(lab: Lab) -> None:
+    never_started = await stop_during_start(lab, lab.once())
     state = await lab.until("c1", lambda found: found.phase == "stopped")
 
     assert (never_started, state.exit_code) == ([], 0)
     assert (await lab.lines()).count("out") == 1
+
+
+async def test_a_server_whose_control_process_ends_during_its_start_is_adopted_by_the_next_one(
+    lab: Lab, free_port: int
+) -> None:
+    never_started = await stop_during_start(lab, lab.server("d1", free_port))
+    state = await lab.until("d1", lambda found: found.is_listening)
+
+    assert never_started == []
+    assert state.port == free_port
 
 
 async def test_a_pod_that_a_node_drain_deletes_is_followed_by_another(lab: Lab) -> None:

@@ -360,11 +360,11 @@ class KubernetesReplicas:
 def _is_left(spec: ReplicaSpec, error: BaseException) -> bool:
     """Return whether the object of a workload stays in the cluster after its start failed.
 
-    The start of a run is cancelled only with its control process. Its program may run already, and the next process
-    adopts it: a run that is ended here would be lost, or run twice.
+    The start of a run or server is cancelled only with its control process. Its program may run already, and the next
+    process adopts it: a run that is ended here would be lost, or run twice, and a server would start anew.
     """
-    if isinstance(spec, RunSpec):
-        return isinstance(error, asyncio.CancelledError)
+    if isinstance(error, asyncio.CancelledError):
+        return isinstance(spec, RunSpec | ServerSpec)
     # Kubernetes starts a server by itself when the cause is gone.
     return isinstance(spec, ServerSpec) and isinstance(error, CannotStart)
 
