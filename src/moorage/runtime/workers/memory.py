@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
 
 RESERVE_SHARE = 0.08  # of all memory stays free for the platform and the system
@@ -48,7 +49,9 @@ class MemoryMonitor:
         bases = {sandbox.snapshot.sandbox for sandbox in sandboxes if sandbox.snapshot is not None}
         for sandbox in sandboxes:
             is_running = sandbox.state is SandboxState.TAKEN and not sandbox.is_frozen and sandbox.group is not None
-            if is_running and sandbox not in bases and sandbox.group.memory_bytes() > sandbox.memory_mb << 20:
+            if not is_running or sandbox in bases:
+                continue
+            if process_tree.use_more_than(sandbox.group.processes(), sandbox.memory_mb << 20):
                 sandbox.oom = True
                 sandbox.kill()
 

@@ -20,7 +20,7 @@ from typing import NoReturn, Protocol
 from moorage.core.kit import folders
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.runs.job import NO_ROOM, OUT_OF_MEMORY, TIMED_OUT, TOO_MUCH_DISK, TOO_MUCH_OUTPUT, Job
-from moorage.runtime.sandbox.usage import quotas
+from moorage.runtime.sandbox.usage import process_tree, quotas
 from moorage.runtime.sandbox.usage.open_files import UnnamedFiles
 
 MB = 2**20
@@ -145,7 +145,8 @@ class LimitWatch:
                 return
 
     def _excess(self) -> int | None:
-        if self._max_memory_bytes and self._group.memory_bytes() > self._max_memory_bytes:
+        most = self._max_memory_bytes
+        if most and process_tree.use_more_than(self._group.processes(), most):
             return OUT_OF_MEMORY
         return self._disk.excess()
 
