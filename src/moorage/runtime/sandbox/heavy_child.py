@@ -17,7 +17,7 @@ import traceback
 from queue import SimpleQueue
 from typing import Any
 
-from moorage.core.kit.processes.sessions import set_session_nice
+from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
 from moorage.runtime.sandbox.cgroups import v1 as cgroups_v1
 from moorage.runtime.sandbox.heavy import IDLE_CLASS_OPTION, Refused
@@ -52,7 +52,7 @@ def lower_priority(*, in_idle_class: bool = False) -> None:
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)
-    set_session_nice(NICE)
+    set_session_nice(LOWEST_PRIORITY if in_idle_class else NICE)
 
 
 def answer(work: str, *args: str) -> dict[str, Any]:
