@@ -20,7 +20,6 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.errors import NotFound
-from moorage.runtime.images.layers import MB
 from moorage.runtime.images.manifests import (
     OCI_CONFIG,
     OCI_MANIFEST,
@@ -31,6 +30,7 @@ from moorage.runtime.images.manifests import (
     parse_manifest,
 )
 from moorage.runtime.images.references import PullFailed
+from moorage.runtime.images.sizes import MB
 
 MAX_DOCUMENT_BYTES = 8 * MB  # of a manifest or configuration
 _PREFIX = "sha256:"

@@ -10,9 +10,9 @@ from moorage.core.kit.records import dataclass
 from moorage.errors import DiskFull
 from moorage.runtime.images import machine, manifests, partial_files
 from moorage.runtime.images.blobs import ImageBlobs
-from moorage.runtime.images.layers import size_text
 from moorage.runtime.images.manifests import BadImage, Descriptor, Index, Manifest
 from moorage.runtime.images.references import PullFailed
+from moorage.runtime.images.sizes import size_text
 from moorage.runtime.images.sources import Source
 from moorage.runtime.images.store import MAX_CONFIG_BYTES, Limits
 

@@ -21,11 +21,8 @@ from typing import IO, cast
 from moorage.core.kit import folders
 from moorage.runtime.images.packed.compression import CountingReader, Readable, open_layer
 from moorage.runtime.images.packed.headers import BROKEN, BadLayer, LimitedHeader
+from moorage.runtime.images.sizes import MAX_ENTRIES, MAX_UNPACKED_BYTES, MB, size_text
 
-MB = 2**20
-GB = 2**30
-MAX_UNPACKED_BYTES = 8 * GB
-MAX_ENTRIES = 500_000
 MAX_DEPTH = 128
 IDS = 65_536  # Ids of an image; sandboxes have no larger ones.
 NOBODY = 65_534  # owner of files with a larger id
@@ -276,12 +273,6 @@ async def apply_in_thread(unpacker: Unpacker, layer: Path) -> None:
         unpacker.stop.set()
         await asyncio.wait([running])
         raise
-
-
-def size_text(size: int) -> str:
-    if size < MB:
-        return f"{size:,} bytes"
-    return f"{size / GB:.3g} GB" if size >= GB else f"{size / MB:.3g} MB"
 
 
 def size_of(root: Path) -> tuple[int, int]:

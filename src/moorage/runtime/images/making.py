@@ -6,7 +6,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.building.files.layer_folders import LayerFolders
-from moorage.runtime.images.layers import GB, MB
+from moorage.runtime.images.sizes import GB, MB
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images, Limits
 

@@ -36,8 +36,8 @@ from moorage.runtime.images import layers, linking, machine, manifests, partial_
 from moorage.runtime.images import registry as images_registry
 from moorage.runtime.images.blobs import ImageBlobs
 from moorage.runtime.images.building.files.layer_folders import LayerFolders
-from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
+from moorage.runtime.images.sizes import GB, MAX_ENTRIES, MAX_UNPACKED_BYTES, MB, size_text
 from moorage.runtime.images.sources import Source, Sources
 
 MAX_CONFIG_BYTES = 8 * MB
@@ -63,8 +63,8 @@ class Limits:
     """Resources of the machine that images may use."""
 
     packed_bytes: int = 4 * GB  # all compressed layers of an image
-    unpacked_bytes: int = layers.MAX_UNPACKED_BYTES
-    entries: int = layers.MAX_ENTRIES
+    unpacked_bytes: int = MAX_UNPACKED_BYTES
+    entries: int = MAX_ENTRIES
     pull_s: float = 1800
     pulls: int = 3  # concurrent; others wait
     reserve_bytes: int = GB  # disk space that a pull leaves free
@@ -328,10 +328,10 @@ class Images:
         root.chmod(0o755)
         limits = self._limits
         most_bytes, most_entries = min(limits.unpacked_bytes, budget[0]), min(limits.entries, budget[1])
-        unpacker = Unpacker(root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room)
+        unpacker = layers.Unpacker(root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room)
         try:
             await self._apply_layers(unpacker, parts, progress, owner)
-        except TooLarge:
+        except layers.TooLarge:
             if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
                 raise self._over_budget() from None
             raise
@@ -339,7 +339,7 @@ class Images:
             progress(f"Skipped {unpacker.skipped} devices and other special files")
         return await asyncio.to_thread(layers.size_of, root)
 
-    async def _apply_layers(self, unpacker: Unpacker, parts: _Parts, progress: Progress, owner: str) -> None:
+    async def _apply_layers(self, unpacker: layers.Unpacker, parts: _Parts, progress: Progress, owner: str) -> None:
         wanted = parts.manifest.layers
         linked = 0
         if parts.is_stored:  # The organization has all layers, so it may use files of other images with the same ones.

@@ -27,8 +27,8 @@ from moorage.runtime.images.dockerfile import instructions as ins
 from moorage.runtime.images.dockerfile.errors import DockerfileError
 from moorage.runtime.images.dockerfile.ignore import Ignored
 from moorage.runtime.images.dockerfile.stages import Dockerfile
-from moorage.runtime.images.layers import size_text
 from moorage.runtime.images.making import make_images
+from moorage.runtime.images.sizes import size_text
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.sandbox.rootfs.spec import FIRST_RANGE, IDS, RANGES
 from moorage.runtime.workers import toolchain

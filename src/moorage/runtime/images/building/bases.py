@@ -14,10 +14,10 @@ from moorage.runtime.images import manifests
 from moorage.runtime.images.building.cache import LayerCache
 from moorage.runtime.images.building.ports import Layer, Workspace
 from moorage.runtime.images.building.threads import to_end
-from moorage.runtime.images.layers import MAX_UNPACKED_BYTES, size_text
 from moorage.runtime.images.packed.compression import open_layer
 from moorage.runtime.images.packed.headers import BROKEN
 from moorage.runtime.images.references import PullFailed, Reference, parse
+from moorage.runtime.images.sizes import MAX_UNPACKED_BYTES, size_text
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import MAX_CONFIG_BYTES, Images, Limits
 

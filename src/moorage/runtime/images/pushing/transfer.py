@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 from moorage.core.kit.records import dataclass
 from moorage.runtime.images import machine, manifests
 from moorage.runtime.images.blobs import ImageBlobs
-from moorage.runtime.images.layers import size_text
 from moorage.runtime.images.manifests import OCI_MANIFEST, BadImage, Descriptor, ImageConfig, Index, Manifest
 from moorage.runtime.images.pushing.client import PushClient
 from moorage.runtime.images.references import Reference
+from moorage.runtime.images.sizes import size_text
 from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import MAX_CONFIG_BYTES, Limits
 
