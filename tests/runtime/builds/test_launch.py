@@ -275,9 +275,12 @@ def test_a_django_app_without_whitenoise_serves_its_static_files(settings: Setti
         ("STATICFILES_STORAGE = 'whitenoise.storage.CompressedManifestStaticFilesStorage'", False,
          [True, None, "django.contrib.staticfiles.storage.StaticFilesStorage"]),
         ("STATICFILES_STORAGE = 'whitenoise.storage.CompressedManifestStaticFilesStorage'", True,
-         [None, None, "whitenoise.storage.CompressedManifestStaticFilesStorage"]),
+         [None, None, "moorage_storage.StaticFiles"]),
+        ("STORAGES = {'staticfiles': {'BACKEND': 'whitenoise.storage.CompressedManifestStaticFilesStorage', "
+         "'OPTIONS': {}}}", True,
+         [None, "{'staticfiles': {'BACKEND': 'moorage_storage.StaticFiles', 'OPTIONS': {}}}", None]),
     ],
-    ids=["storages", "storage", "collected"],
+    ids=["storages", "storage", "collected", "collected storages"],
 )  # fmt: skip
 def test_a_django_app_does_without_the_list_that_collectstatic_did_not_write(
     settings: Settings, tmp_path: Path, code: str, is_collected: bool, values: list[object]
@@ -291,6 +294,35 @@ def test_a_django_app_does_without_the_list_that_collectstatic_did_not_write(
     code = f"import moorage_settings as made; print(*(getattr(made, name, None) for name in {names}), sep='\\n')"
     told = subprocess.run([PYTHON.executable, "-c", code], env=made.env, cwd=tmp_path, capture_output=True, text=True)
     assert told.stdout.splitlines() == [str(value) for value in values], told.stderr
+
+
+STORAGE = {
+    "collected/staticfiles.json": "{}",
+    "shop/settings.py": (
+        "STATIC_ROOT = 'collected'\nSTATICFILES_STORAGE = 'whitenoise.storage.CompressedManifestStaticFilesStorage'\n"
+    ),
+    # The parts of Django and WhiteNoise that the storage calls.
+    "django/conf.py": "import moorage_settings as settings",
+    "whitenoise/storage.py": (
+        "class CompressedManifestStaticFilesStorage:\n"
+        "    def stored_name(self, name):\n"
+        "        if name == 'site.css': return 'site.4f2.css'\n"
+        "        raise ValueError('Missing staticfiles manifest entry')\n"
+    ),
+}
+NAMES = """
+import moorage_storage
+print(*map(moorage_storage.StaticFiles().stored_name, ("site.css", "bundle.js")))
+"""
+
+
+def test_a_page_of_a_django_app_may_name_a_static_file_that_was_not_built(settings: Settings, tmp_path: Path) -> None:
+    write_files(tmp_path, {**GUARDED, **STORAGE})
+
+    made = django_launched(settings, tmp_path, is_boxed=False)
+
+    told = subprocess.run([PYTHON.executable, "-c", NAMES], env=made.env, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout == "site.4f2.css bundle.js\n", told.stderr
 
 
 @pytest.mark.parametrize(("code", "own"), [("", False), ("LOGGING = {'version': 1}", True)])

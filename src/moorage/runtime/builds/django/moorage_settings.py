@@ -33,23 +33,28 @@ if _url.hostname and _kind in _default.get("ENGINE", "") and str(_default.get("H
     _parts = {name: unquote(value or "") for name, value in _parts.items()}
     DATABASES = dict(_databases, default=dict(_default, PORT=str(_url.port or ""), **_parts))
 
-# These take the names of files from a list that `collectstatic` writes. Where that command failed, there is none, and
-# each page would be an error.
+# These take the names of files from a list that `collectstatic` writes. Without the list, where that command failed,
+# each page would be an error, and with it each page that names a file which is not in the list.
 _MANIFESTS = (
     "django.contrib.staticfiles.storage.ManifestStaticFilesStorage",
     "whitenoise.storage.CompressedManifestStaticFilesStorage",
     "whitenoise.django.GzipManifestStaticFilesStorage",
 )
-_PLAIN = "django.contrib.staticfiles.storage.StaticFilesStorage"
 _storages = getattr(_own, "STORAGES", None) or {}
-_backend = _storages.get("staticfiles", {}).get("BACKEND") or getattr(_own, "STATICFILES_STORAGE", "")
+_files = _storages.get("staticfiles", {})
+_backend = _files.get("BACKEND") or getattr(_own, "STATICFILES_STORAGE", "")
 _list = os.path.join(str(getattr(_own, "STATIC_ROOT", None) or ""), "staticfiles.json")
-if _backend in _MANIFESTS and not os.path.isfile(_list):
-    WHITENOISE_USE_FINDERS = True
-    if _storages:
-        STORAGES = dict(_storages, staticfiles={"BACKEND": _PLAIN})
+if _backend in _MANIFESTS:
+    if os.path.isfile(_list):
+        MOORAGE_STATICFILES_BACKEND = _backend
+        _files = dict(_files, BACKEND="moorage_storage.StaticFiles")
     else:
-        STATICFILES_STORAGE = _PLAIN
+        WHITENOISE_USE_FINDERS = True
+        _files = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    if _storages:
+        STORAGES = dict(_storages, staticfiles=_files)
+    else:
+        STATICFILES_STORAGE = _files["BACKEND"]
 
 # Without DEBUG, Django only mails the reason of a failed request.
 if not getattr(_own, "LOGGING", None):
