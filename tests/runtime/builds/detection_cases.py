@@ -298,6 +298,9 @@ CASES = (
     Case("Socket.IO", js("socket.io", **SERVER), start="npm start"),
     Case("ws", js("ws", **SERVER), start="npm start"),
     Case("JSON Server", js("json-server", scripts={"start": "json-server db.json"}), start="npm start"),
+    # Its data is for development.
+    Case("Vite", js("json-server", "vite", scripts={"build": "vite build", "backend": "json-server db.json"},
+         **{"src/main.js": "createApp(App)"}), RUN, "dist"),
     # Python apps.
     Case("Streamlit", py("streamlit", **{"app_test.py": "import streamlit", "Chat.py": "import streamlit as st"}),
          start="streamlit run Chat.py --server"),

@@ -29,6 +29,8 @@ SERVERS = frozenset(
         *("@nestjs/core", "@adonisjs/core", "@strapi/strapi", "strapi"),
     }
 )
+# Often the data of a front end in development, which has a `build` script.
+_MOCK = "json-server"
 PREVIEWS = frozenset({"browser-sync", "live-server", "lite-server", "webpack-dev-server", "gulp-connect"})
 # Development servers of front ends: a project that starts one is a static site.
 _DEV_SERVER = re.compile(
@@ -130,13 +132,16 @@ def listens(folder: Folder) -> str | None:
 
 def has_server(folder: Folder) -> str | None:
     """Find a server package that the start script or a file uses."""
-    package = next((name for name in sorted(SERVERS) if name in folder.node_packages), None)
+    packages = sorted(SERVERS & folder.node_packages.keys())
+    package = next(iter(packages), None)
     if package is None:
         return None
     text = _production(folder)
+    if packages == [_MOCK] and "build" in folder.scripts and _MOCK not in text:
+        return listens(folder)
     if text:
         is_site = _DEV_SERVER.search(text) is not None and _RUNS_FILE.search(text) is None
-        return None if is_site and package != "json-server" else f"{package} in package.json"
+        return None if is_site and package != _MOCK else f"{package} in package.json"
     dependencies = (folder.package or {}).get("dependencies")
     if isinstance(dependencies, dict) and not SERVERS.isdisjoint(dependencies):
         return f"{package} in package.json"
