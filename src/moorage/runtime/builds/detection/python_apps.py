@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.reading import Folder, without_comments
 
 # Expanded by the shell that starts the app.
 HOST, PORT = "${HOST:-0.0.0.0}", "${PORT:-8080}"
@@ -51,6 +51,7 @@ _DATABASE_URL = re.compile(r"\bdj_database_url\b|\benv\.(?:db|db_url|dj_db_url)\
 # The file is part of the release, so that it is new at each start; a server's tables are changed by its owner.
 _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
+_SETTINGS_NAME = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _MIGRATE = "python manage.py migrate --noinput"
 _MODEL = re.compile(r"^class\s+\w+\([^)]*\b(?:Model|AbstractUser|AbstractBaseUser)\b", re.MULTILINE)
 _ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
@@ -67,6 +68,12 @@ _FLASK_SQLALCHEMY = re.compile(r"^from flask_sqlalchemy import\b|^import flask_s
 _OTHER_URL = re.compile(
     r"SQLALCHEMY_DATABASE_URI['\"\]]*\s*=\s*(?:os\.)?(?:environ(?:\.get)?\s*[\[(]|getenv\()\s*['\"]"
     r"([A-Z][A-Z0-9_]*)['\"]\s*[\])](?!\s*or\b)"
+)
+
+
+# A factory may have arguments.
+_FLASK_APP = re.compile(
+    r"^[ \t]*(?:export\s+)?FLASK_APP\s*=\s*['\"]?([\w./:]+(?:\([\w.,=' -]{0,200}\))?)", re.MULTILINE
 )
 
 
@@ -163,9 +170,10 @@ def create_all(folder: Folder, target: str) -> str:
     if not any(_FLASK_SQLALCHEMY.search(text) for text in folder.python_files.values()):
         return ""
     module, _, name = target.partition(":")
+    name, call, arguments = name.replace('"', "'").partition("(")
     # Any file name may be a module.
-    made = f"app = getattr(importlib.import_module('{module}'), '{name.removesuffix('()') or 'application'}')"
-    made = f"import importlib; {made}; app = {'app()' if name.endswith('()') else 'app'}"
+    made = f"app = getattr(importlib.import_module('{module}'), '{name or 'application'}')"
+    made = f"import importlib; {made}; app = {f'app({arguments}' if call else 'app'}"
     code = f"{made}; app.app_context().push(); db = app.extensions['sqlalchemy']; getattr(db, 'db', db).create_all()"
     return f'python -c "{code}"'
 
@@ -179,9 +187,7 @@ def databases_url(text: str) -> str:
 def _flask_server(folder: Folder) -> str:
     """Return the gunicorn command of a Flask app; FLASK_APP of its settings comes first."""
     for name in (".flaskenv", ".env", ".env.example"):
-        match = re.search(
-            r"^[ \t]*(?:export\s+)?FLASK_APP\s*=\s*['\"]?([\w./:()]+)", folder.find_text(name) or "", re.M
-        )
+        match = _FLASK_APP.search(folder.find_text(name) or "")
         module, _, variable = match[1].partition(":") if match else ("", "", "")
         path = module.removesuffix(".py").strip("./").replace(".", "/")
         text = next(
@@ -192,7 +198,7 @@ def _flask_server(folder: Folder) -> str:
         made = re.search(rf"{_VARIABLE}Flask\(", text, re.M) or _MADE.search(text) or _IMPORTED.search(text)
         variable = variable or (made[made.lastindex or 1] if made else "create_app()" if _FACTORY.search(text) else "")
         if variable:
-            target = f"{path.replace('/', '.')}:{variable}"
+            target = f"{path.replace('/', '.')}:{variable}".replace("'", '"')
             return f"gunicorn {shlex.quote(target)} {GUNICORN}"
     return wsgi("Flask", "APIFlask", "OpenAPI")(folder)
 
@@ -260,7 +266,19 @@ def django_folder(folder: Folder) -> str | None:
 def django_settings(folder: Folder, place: str = "") -> str:
     """Return the settings module that manage.py names, or ""."""
     text = folder.find_text(f"{place}/manage.py".lstrip("/")) or ""
-    match = _SETTINGS.search(text)
+    return _named_settings(text)
+
+
+def _named_settings(text: str) -> str:
+    """Return the settings module that a file names, itself or by a variable; "" without one.
+
+    Of `a if the variable of a host is set else b`, the module is b.
+    """
+    if match := _SETTINGS.search(text):
+        return match[1]
+    name = _SETTINGS_NAME.search(text)
+    value = rf"^[ \t]*{name[1]}[ \t]*=[ \t]*(?:[^\n]*\belse[ \t]+)?['\"]([\w.]+)['\"]" if name else r"(?!)"
+    match = re.search(value, text, re.MULTILINE)
     return match[1] if match else ""
 
 
@@ -271,7 +289,7 @@ def django_settings_texts(folder: Folder, place: str = "") -> list[str]:
         return []
     at = f"{place}/{path}".lstrip("/")
     names = [f"{at}.py", *folder.glob(f"{at}/*.py"), *folder.glob(f"{at.rpartition('/')[0]}/*.py")]
-    return [folder.find_text(name) or "" for name in dict.fromkeys(names)]
+    return [without_comments(folder.find_text(name) or "") for name in dict.fromkeys(names)]
 
 
 def django(folder: Folder) -> str:

@@ -204,6 +204,11 @@ class Folder:
         return lines
 
 
+def without_comments(text: str) -> str:
+    """Return the text of a Python file without lines that are only a comment, such as settings that are left out."""
+    return re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
+
+
 def _place(error: Exception) -> str:
     match = re.search(r"line \d+,? column \d+", str(error))
     return f" ({match[0]})" if match else ""

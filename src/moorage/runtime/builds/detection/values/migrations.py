@@ -7,12 +7,12 @@ import shlex
 
 from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.python_apps import create_all, django_folder, django_migrate
-from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.reading import Folder, without_comments
 from moorage.runtime.builds.detection.values import prisma
 
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
 _BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
-_SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+)?)")
+_SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+(?:\([^)']{0,200}\))?)?)")
 _FILE = re.compile(r"django\.db\.backends\.sqlite3|['\"]sqlite:///")
 _WORD = re.compile(r"[\w:.-]+")
 _MIGRATES = re.compile(
@@ -54,7 +54,7 @@ def uses_sqlite(folder: Folder, start: str) -> bool:
     makes_tables = any(word in start for word in ("migrate", "db upgrade", "init-db", "create_all"))
     if makes_tables or not _of_python(folder, start):
         return False
-    return any(_FILE.search(text) for text in folder.python_files.values())
+    return any(_FILE.search(without_comments(text)) for text in folder.python_files.values())
 
 
 def _of_python(folder: Folder, start: str) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 
 from moorage.runtime.builds.detection import secret_names
-from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.reading import Folder, without_comments
 from moorage.runtime.builds.detection.values import prisma, variables
 
 POSTGRESQL, MYSQL = "postgresql", "mysql"
@@ -63,7 +63,10 @@ def needs(folder: Folder) -> bool:
         return False
     if not _SQLITE.isdisjoint({*folder.node_packages, *folder.python_packages}):
         return False
-    texts = (*folder.python_files.values(), *(secret_names.scripts(folder) if folder.package is not None else ()))
+    texts = (
+        *map(without_comments, folder.python_files.values()),
+        *(secret_names.scripts(folder) if folder.package is not None else ()),
+    )
     return not any("sqlite" in text.lower() for text in texts)
 
 
