@@ -269,7 +269,7 @@ def _find(row: Row, folder: Folder, *, needs_start: bool) -> Match | None:
 
 def _is_image(row: Row, folder: Folder) -> bool:
     """Return whether a Dockerfile is all that can build a repository."""
-    is_refused = bool(row.refusal) and row not in other.DOCKER
+    is_refused = bool(row.refusal) and row not in (*other.DOCKER, other.TEMPLATE)
     if row is other.DOCKERFILE or other.DOCKERFILE.sign.find(folder) is None:
         return row is other.DOCKERFILE
     # Python files of several apps below, none of which is installed in the base folder.

@@ -21,8 +21,17 @@ def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) 
     return Row(name, "container", "", sign, refusal=refusal)
 
 
+TEMPLATE = Row(
+    "Cookiecutter", "container", "",
+    file("cookiecutter.json") & Sign(
+        "a folder with a name such as `{{name}}`",
+        lambda folder: next((place for place in folder.folders() if place.startswith("{{")), None)),
+    refusal="cookiecutter.json is of a template for new projects, and its files are no app: run `cookiecutter` with "
+            "the repository, and push the project that it makes",
+)  # fmt: skip
 # Frameworks that have a package.json for their assets come before Node.js.
 REFUSED_FIRST = (
+    TEMPLATE,
     refused("Ruby on Rails", "Ruby", file("config/application.rb", "bin/rails")),
     refused("Laravel", "PHP", file("artisan")),
     refused("WordPress", "PHP", file("wp-config.php", "wp-config-sample.php", "wp-load.php")),
