@@ -335,8 +335,22 @@ def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
         {"server/package.json": {}, "server/index.js": "http.createServer().listen(1)", "client/package.json": {}},
         {"package.json": {"private": True}, "apps/web/package.json": {}, "apps/api/package.json": {}},
         {"docker-compose.yml": "", "package.json": {}, "server/package.json": {}, "client/package.json": {}},
+        {
+            "requirements.txt": "pytest\nflake8",
+            "noxfile.py": "import nox",
+            "one/requirements.txt": "flask",
+            "one/main.py": "import flask\napp = flask.Flask(__name__)",
+            "two/requirements.txt": "flask",
+        },
     ],
-    ids=["two levels below", "Python below", "a server of its own package", "a root without scripts", "compose"],
+    ids=[
+        "two levels below",
+        "Python below",
+        "a server of its own package",
+        "a root without scripts",
+        "compose",
+        "tests",
+    ],
 )
 def test_several_apps_are_not_taken_for_one(tmp_path: Path, files: dict[str, Any]) -> None:
     write_files(tmp_path, files)

@@ -132,3 +132,28 @@ def test_a_server_builds_the_pages_that_it_serves(tmp_path: Path, line: str, bui
 
     command = f"npm install --prefix {built} --no-audit --no-fund && npm run build --prefix {built}" if built else ""
     assert (base, plan.build) == ("", command)
+
+
+BUILDS = {"scripts": {"build": "npm --prefix site run build", "start": "npm --prefix site run dev"}}
+PAGES = {"package.json": {"scripts": {"build": "astro build"}, "dependencies": {"astro": "5"}}}
+
+
+@pytest.mark.parametrize(
+    ("scripts", "base"),
+    [
+        (BUILDS["scripts"], "site"),
+        ({"build": "cd site && npm install && npm run build"}, "site"),
+        ({"build": "npm run build --prefix site", "start": "npm start --prefix shop"}, ""),
+        ({"build": "npm run build --prefix site && cp -r site/dist shop"}, ""),
+        ({"build": "npm run build --prefix ../site"}, ""),
+    ],
+)
+def test_the_only_folder_that_the_scripts_build_is_deployed(tmp_path: Path, scripts: dict[str, str], base: str) -> None:
+    shop = {"requirements.txt": "flask", "app.py": "from flask import Flask\napp = Flask(__name__)"}
+    files = {"package.json": {"scripts": scripts}, **below("site", PAGES), **below("shop", shop)}
+
+    found, plan = plan_of(tmp_path, files)
+
+    assert (found, plan.framework) == ((base, "Astro") if base else ("", "Flask"))
+    why = "the script `build` of package.json builds site, which is deployed; baseDir chooses another folder"
+    assert (why in plan.notes) == bool(base)

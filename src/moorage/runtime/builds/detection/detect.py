@@ -10,27 +10,19 @@ import re
 from dataclasses import replace
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection import go, managers, python_managers, secret_names, starts, workspaces
+from moorage.runtime.builds.detection import go, managers, python_managers, secret_names, shells, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
+from moorage.runtime.builds.detection.shells import MANIFESTS
 from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, functions, node, other, python, sites
-from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.detection.values import additions
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
-MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 MAX_NAMES = 12
 MAX_BESIDE = 4  # apps of a repository of which one is the front end
-# npm packages of a package.json that only runs the apps below it.
-_TOOLS = frozenset(
-    {
-        *("concurrently", "npm-run-all", "npm-run-all2", "cross-env", "husky", "lint-staged", "prettier", "eslint"),
-        "wait-on",
-    }
-)
 _ADD = {
     "npm": "npm install --no-save --no-audit --no-fund",
     "pnpm": "pnpm add --config.node-linker=hoisted --config.ignore-workspace-root-check=true",
@@ -65,6 +57,8 @@ def open_base(request: BuildRequest) -> Folder:
     place, _ = starts.enters(starts.procfile_web(folder))
     if place and not folder.has(*MANIFESTS) and any(folder.has(f"{place}/{each}") for each in MANIFESTS):
         return Folder(request.source, folder_inside(request.source, place, "the folder in the Procfile"))
+    if place := shells.find_app(folder):
+        return Folder(request.source, folder_inside(request.source, place, "the folder in the script `build`"))
     app = workspaces.choose_app(folder)
     return app if app.base else _only_app(folder)
 
@@ -118,21 +112,12 @@ def _apps_below(folder: Folder) -> list[str]:
     """Return the sub-folders with an app, else those one level deeper; [] where the folder itself is one."""
     known = (*deno.ROWS, *functions.ROWS, *sites.HUGO_THEMES, *sites.ROWS)
     rows = (row for row in ROWS if (row.language != "python" or row in known) and row not in other.DOCKER)
-    is_shell = _is_shell(folder)
+    is_shell = shells.is_shell(folder)
     if not is_shell and (
         folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows)
     ):
         return []
     return _nested_apps(folder)
-
-
-def _is_shell(folder: Folder) -> bool:
-    """Return whether a package.json only starts the apps of sub-folders together, for development."""
-    package = folder.package or {}
-    names = set(folder.scripts) & {"start", "build", "heroku-postbuild", "start:prod", "serve"}
-    is_own = bool(package.get("workspaces")) or not set(folder.node_packages) <= _TOOLS
-    files = folder.has(*MANIFESTS[1:], "Procfile", *NODE_FILES, "index.html") or folder.glob("*.py")
-    return bool(package) and not names and not is_own and not files
 
 
 def make_plan(request: BuildRequest, folder: Folder) -> Plan:
@@ -179,6 +164,8 @@ def _place_note(folder: Folder) -> str:
     others = [each.base for each in workspaces.apps_of(root) if each.base != folder.base]
     if starts.enters(starts.procfile_web(root))[0] == folder.base:
         why = f"the Procfile enters {folder.base}"
+    elif shells.find_app(root) == folder.base:
+        why = f"the script `build` of package.json builds {folder.base}"
     elif others:
         why = f"the main app of the workspace is in {folder.base} (others: {', '.join(others[:MAX_NAMES])})"
     elif len(apps := _apps_below(root)) > 1:
