@@ -10,7 +10,16 @@ import re
 from dataclasses import replace
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection import go, managers, python_managers, secret_names, shells, starts, workspaces
+from moorage.runtime.builds.detection import (
+    go,
+    managers,
+    python_managers,
+    secret_names,
+    shells,
+    site_scripts,
+    starts,
+    workspaces,
+)
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
@@ -400,7 +409,9 @@ def _build(row: Row, folder: Folder) -> str:
         return row.text(row.build, folder)
     manager = managers.node_manager(folder).name
     script = next((name for name in row.scripts if folder.scripts.get(name, "").strip()), "")
-    command = f"{manager} run {script}" if script else row.text(row.build, folder)
+    command = row.text(row.build, folder)
+    script = script or (site_scripts.find(folder, command) if row.kind == "static" else "")
+    command = f"{manager} run {script}" if script else command
     missing = _missing(row, folder)
     parts = (f"{_ADD[manager]} {missing}" if missing else "", command, row.text(row.after, folder))
     return " && ".join(part for part in parts if part)
