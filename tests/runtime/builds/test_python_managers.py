@@ -10,7 +10,8 @@ import pytest
 from tests.runtime.builds.build_support import make_app_request, write_files
 
 from moorage.runtime.builds import install
-from moorage.runtime.builds.detection import detect, poetry, python_managers
+from moorage.runtime.builds.detection import detect, python_managers
+from moorage.runtime.builds.detection.python_packages import poetry
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.ports import BuildFailed

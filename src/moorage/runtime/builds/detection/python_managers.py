@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection import conda, pipfiles, poetry
-from moorage.runtime.builds.detection.python_packages import portable
+from moorage.runtime.builds.detection.python_packages import conda, pipfiles, poetry, portable
 from moorage.runtime.builds.detection.reading import Folder
 
 REQUIREMENTS = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from moorage.core.kit.records import dataclass
-from moorage.runtime.builds.detection import conda, pipfiles
+from moorage.runtime.builds.detection.python_packages import conda, pipfiles
 from moorage.runtime.builds.detection.reading import Folder
 
 _NUMBER = "[0-9]{1,9}"

@@ -1,1 +1,1 @@
-"""Python packages that a project needs besides those that it lists, and their versions."""
+"""Python packages that a project needs: from the files of its package manager, from its code, and besides both."""

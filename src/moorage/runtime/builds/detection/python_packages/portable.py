@@ -11,7 +11,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from moorage.runtime.builds.detection import conda
+from moorage.runtime.builds.detection.python_packages import conda
 from moorage.runtime.builds.detection.reading import Folder
 
 MAX_FILES = 20

@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import Any
 
-from moorage.runtime.builds.detection import pipfiles
+from moorage.runtime.builds.detection.python_packages import pipfiles
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
