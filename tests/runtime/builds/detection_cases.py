@@ -44,8 +44,6 @@ CASES = (
     Case("Phoenix", {"mix.exs": "x"}, refusal="mix.exs"),
     Case("Java", {"pom.xml": "x", "src/main/resources/index.html": "x"}, refusal="pom.xml"),
     Case(".NET", {"shop.csproj": "x"}, refusal="shop.csproj"),
-    Case("Cookiecutter", {"cookiecutter.json": "{}", "Dockerfile": "x", **py("flask"),
-         "{{name}}/app.py": "import flask\napp = flask.Flask()"}, refusal="run `cookiecutter`"),
     Case("Meteor", {**js("react"), ".meteor/release": "x"}, refusal="Meteor"),
     # Django.
     Case("Django", py("django", **{"manage.py": MANAGE, "shop/wsgi.py": "", "shop/settings.py": ""}),

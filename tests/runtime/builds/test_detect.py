@@ -327,6 +327,27 @@ def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
         plan(make_request(tmp_path, wanted="auto"))
 
 
+@pytest.mark.parametrize("text", ["import {{ cookiecutter.name }}", "{%- if cookiecutter.uses_mail %}"])
+def test_a_python_app_of_a_template_is_explained(tmp_path: Path, text: str) -> None:
+    code = f"import flask\napp = flask.Flask(__name__)\n{text}"
+    write_files(tmp_path, {"cookiecutter.json": "{}", "requirements.txt": "flask", "{{name}}/app.py": code})
+
+    with pytest.raises(BuildFailed, match=r"\{\{name\}\}/app.py is no Python yet: run `cookiecutter`"):
+        plan(make_request(tmp_path, wanted="auto"))
+
+
+def test_an_app_of_a_template_that_is_valid_is_deployed(tmp_path: Path) -> None:
+    page = {"scripts": {"build": "vite build"}, "dependencies": {"vite": "7"}}
+    client = {"{{name}}/frontend/package.json": page, "{{name}}/backend/app.py": "import {{cookiecutter.name}}"}
+    write_files(tmp_path / "client", {"cookiecutter.json": "{}", **client})
+    code = "import flask\napp = flask.Flask(__name__)\nNAME = '{{cookiecutter.name}}'"
+    server = {"{{name}}/app.py": code, "{{name}}/requirements.txt": "flask"}
+    write_files(tmp_path / "server", {"cookiecutter.json": "{}", **server})
+
+    assert plan(make_request(tmp_path / "client", wanted="auto")).framework == "Vite"
+    assert plan(make_request(tmp_path / "server", wanted="auto")).framework == "Flask"
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -144,6 +144,8 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
     # One at a time: a broken manifest counts only for the rows that read it.
     match = next((match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None), None)
+    if match is not None and match.row.language == "python" and (sentence := other.template(folder)):
+        raise BuildFailed(sentence)
     if match is not None and _is_image(match.row, folder):
         match = Match(other.DOCKERFILE, other.DOCKERFILE.sign.find(folder) or "")
         at = rows.index(other.DOCKERFILE)
@@ -265,7 +267,7 @@ def _find(row: Row, folder: Folder, *, needs_start: bool) -> Match | None:
 
 def _is_image(row: Row, folder: Folder) -> bool:
     """Return whether a Dockerfile is all that can build a repository."""
-    is_refused = bool(row.refusal) and row not in (*other.DOCKER, other.TEMPLATE)
+    is_refused = bool(row.refusal) and row not in other.DOCKER
     if row is other.DOCKERFILE or other.DOCKERFILE.sign.find(folder) is None:
         return row is other.DOCKERFILE
     # Python files of several apps below, none of which is installed in the base folder.

@@ -21,17 +21,8 @@ def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) 
     return Row(name, "container", "", sign, refusal=refusal)
 
 
-TEMPLATE = Row(
-    "Cookiecutter", "container", "",
-    file("cookiecutter.json") & Sign(
-        "a folder with a name such as `{{name}}`",
-        lambda folder: next((place for place in folder.folders() if place.startswith("{{")), None)),
-    refusal="cookiecutter.json is of a template for new projects, and its files are no app: run `cookiecutter` with "
-            "the repository, and push the project that it makes",
-)  # fmt: skip
 # Frameworks that have a package.json for their assets come before Node.js.
 REFUSED_FIRST = (
-    TEMPLATE,
     refused("Ruby on Rails", "Ruby", file("config/application.rb", "bin/rails")),
     refused("Laravel", "PHP", file("artisan")),
     refused("WordPress", "PHP", file("wp-config.php", "wp-config-sample.php", "wp-load.php")),
@@ -55,6 +46,23 @@ REFUSED = (
 )  # fmt: skip
 DOCKERFILES = ("Dockerfile", "Containerfile")
 SETTINGS = ("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml", "main.tf")
+
+
+# Outside of strings, where it would be valid Python.
+_TEMPLATE = re.compile(
+    r"^[^'\"#\n]*\{\{-?[ \t]*cookiecutter\.|^[ \t]*\{%-?[ \t]*(?:el)?if cookiecutter\.", re.MULTILINE
+)
+
+
+def template(folder: Folder) -> str:
+    """Return the sentence about Python files with the syntax of Cookiecutter; "" for other files."""
+    if not Folder(folder.root, "").has("cookiecutter.json"):
+        return ""
+    name = next((name for name, text in folder.python_files.items() if _TEMPLATE.search(text)), "")
+    return name and (
+        f"cookiecutter.json is of a template for new projects, and {name} is no Python yet: run `cookiecutter` with "
+        "the repository, and push the project that it makes"
+    )
 
 
 def refused_below(folder: Folder) -> str:
