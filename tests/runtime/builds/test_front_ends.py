@@ -157,3 +157,25 @@ def test_the_only_folder_that_the_scripts_build_is_deployed(tmp_path: Path, scri
     assert (found, plan.framework) == ((base, "Astro") if base else ("", "Flask"))
     why = "the script `build` of package.json builds site, which is deployed; baseDir chooses another folder"
     assert (why in plan.notes) == bool(base)
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        {"pyproject.toml": "[tool.ruff]\nline-length = 100"},
+        {"setup.cfg": "[flake8]\nmax-line-length = 88", "requirements.txt": "flake8"},
+        {"package.json": {"scripts": {"e2e": "cypress run"}, "devDependencies": {"cypress": "13"}}},
+    ],
+    ids=["settings", "setup.cfg", "Cypress"],
+)
+def test_a_base_folder_with_checks_only_is_no_app(tmp_path: Path, root: dict[str, Any]) -> None:
+    found, plan = plan_of(tmp_path, {**root, **below("api", API)})
+
+    assert (found, plan.framework) == ("api", "FastAPI")
+
+
+@pytest.mark.parametrize("text", ["[project]\nname = 'shop'", "[tool.poetry]\nname = 'shop'", "[build-system]"])
+def test_a_base_folder_with_a_package_is_an_app(tmp_path: Path, text: str) -> None:
+    found, _ = plan_of(tmp_path, {"pyproject.toml": text, **below("api", API)})
+
+    assert found == ""

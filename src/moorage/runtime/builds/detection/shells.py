@@ -13,13 +13,14 @@ MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.y
 _TOOLS = frozenset(
     {
         *("concurrently", "npm-run-all", "npm-run-all2", "cross-env", "husky", "lint-staged", "prettier", "eslint"),
-        "wait-on",
+        *("wait-on", "cypress", "@playwright/test"),
     }
 )
 # Python packages that check the apps of sub-folders; requests is the client of their tests.
 _CHECKS = re.compile(
     r"black|coverage|flake8(?:-.+)?|isort|mypy|nox|pre-commit|pylint|pytest(?:-.+)?|requests|ruff|tox|yapf"
 )
+_SETTINGS = ("requirements.txt", "setup.cfg", "pyproject.toml")
 _CHECK_FILES = frozenset({"noxfile.py", "conftest.py", "setup.py", "noxfile_config.py"})
 _ENTERS = re.compile(r"cd\s+(?:\./)?([\w./-]+)")
 _RUNS = re.compile(r"(?:npm|pnpm|yarn|bun)\s")
@@ -51,11 +52,17 @@ def _has_only_tools(folder: Folder) -> bool:
 
 
 def _is_test_shell(folder: Folder) -> bool:
-    has_others = folder.has(*(name for name in MANIFESTS if name != "requirements.txt"), "Procfile", *NODE_FILES)
-    if has_others or not folder.has("requirements.txt") or not set(folder.glob("*.py")) <= _CHECK_FILES:
+    """Return whether Python manifests have only settings and packages of checks, beside apps in sub-folders."""
+    if not folder.has(*_SETTINGS) or folder.has(*(name for name in MANIFESTS if name not in _SETTINGS), "Procfile"):
         return False
-    is_test = all(_CHECKS.fullmatch(name) for name in folder.python_packages)
-    return is_test and any(folder.has(f"{place}/requirements.txt") for place in folder.folders())
+    if folder.has(*NODE_FILES) or not set(folder.glob("*.py")) <= _CHECK_FILES:
+        return False
+    is_own = re.search(r"^\[(?:metadata|options)", folder.find_text("setup.cfg") or "", re.MULTILINE)
+    tools = folder.project.get("tool")
+    is_own_project = not {"project", "build-system"}.isdisjoint(folder.project) or "poetry" in (tools or {})
+    if is_own or is_own_project or not all(_CHECKS.fullmatch(name) for name in folder.python_packages):
+        return False
+    return any(folder.has(*(f"{place}/{name}" for name in MANIFESTS)) for place in folder.folders())
 
 
 def _place(script: str) -> str:
