@@ -21,6 +21,7 @@ class Companion(NamedTuple):
 
 TABLE = (
     Companion("flask", (2, 0), ("werkzeug<2.1", "jinja2<3.1", "itsdangerous<2.1", "markupsafe<2.1")),
+    Companion("flask-login", (0, 6), ("werkzeug<2.1",)),
     Companion("flask", (2, 3), ("werkzeug<3",)),
     Companion("jinja2", (3, 0), ("markupsafe<2.1",)),
     Companion("flask-login", (0, 6, 3), ("werkzeug<3",)),
