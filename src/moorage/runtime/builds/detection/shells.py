@@ -7,6 +7,7 @@ import re
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import python
 from moorage.runtime.builds.detection.table.node_starts import NODE_FILES
+from moorage.runtime.builds.ports import BuildFailed
 
 MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 # npm packages of a package.json that only runs the apps below it.
@@ -57,12 +58,20 @@ def _is_test_shell(folder: Folder) -> bool:
         return False
     if folder.has(*NODE_FILES) or not set(folder.glob("*.py")) <= _CHECK_FILES:
         return False
-    is_own = re.search(r"^\[(?:metadata|options)", folder.find_text("setup.cfg") or "", re.MULTILINE)
-    tools = folder.project.get("tool")
-    is_own_project = not {"project", "build-system"}.isdisjoint(folder.project) or "poetry" in (tools or {})
-    if is_own or is_own_project or not all(_CHECKS.fullmatch(name) for name in folder.python_packages):
+    if not any(folder.has(*(f"{place}/{name}" for name in MANIFESTS)) for place in folder.folders()):
         return False
-    return any(folder.has(*(f"{place}/{name}" for name in MANIFESTS)) for place in folder.folders())
+    try:
+        return _has_only_checks(folder)
+    except BuildFailed:  # A broken manifest counts only for the rows that read it.
+        return False
+
+
+def _has_only_checks(folder: Folder) -> bool:
+    tools = folder.project.get("tool")
+    has_poetry = isinstance(tools, dict) and "poetry" in tools
+    is_project = has_poetry or not {"project", "build-system"}.isdisjoint(folder.project)
+    is_package = re.search(r"^\[(?:metadata|options)", folder.find_text("setup.cfg") or "", re.MULTILINE)
+    return not is_project and not is_package and all(map(_CHECKS.fullmatch, folder.python_packages))
 
 
 def _place(script: str) -> str:
