@@ -71,6 +71,7 @@ def make_engines(
     cronjob_releases = _releases(settings, "cronjob-releases", building.is_used)
     images = make_images(db, artifacts, sources)
     programs = partial(LocalPrograms, db, artifacts, is_sandboxed=is_sandboxed)
+    # Not `partial`: its module, a large one, is executed on first use.
     image_builder = cache(lambda: image_builds.make_builder(settings, db, artifacts, sources))
     builder = Builder(settings, is_sandboxed=is_sandboxed, images=image_builder)
     builds = LocalBuilds(settings, builder, artifacts, lambda plan: app_releases if plan.kind == "container" else sites)
