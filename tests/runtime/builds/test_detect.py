@@ -278,6 +278,14 @@ def test_a_manifest_of_wrong_kinds_is_read_as_empty(tmp_path: Path) -> None:
     assert plan(make_request(tmp_path, wanted="auto")).kind == "static"
 
 
+@pytest.mark.parametrize("text", ["tool = 5", "tool = ['poetry']", "[tool]\npoetry = 3"])
+def test_a_pyproject_of_wrong_kinds_is_read_as_empty(tmp_path: Path, text: str) -> None:
+    code = "import flask\napp = flask.Flask(__name__)"
+    write_files(tmp_path, {"pyproject.toml": text, "api/requirements.txt": "flask", "api/app.py": code})
+
+    assert plan(make_request(tmp_path, wanted="auto")).framework == "Flask"
+
+
 @pytest.mark.parametrize(
     ("file", "start", "install"),
     [("main.py", "python main.py", "python -m venv"), ("server.js", "node server.js", "")],
@@ -391,37 +399,6 @@ def test_a_procfile_may_enter_the_folder_of_the_app(tmp_path: Path) -> None:
     assert (found.install, found.server) == ("pip install -r requirements.txt", "uvicorn")
 
 
-def test_an_app_that_lists_no_dependencies_gets_the_well_known_packages_that_it_imports(tmp_path: Path) -> None:
-    imports = "import os, pandas as pd\nimport numpy as np, shapes\nimport unknown_thing\n"
-    code = f"{imports}from flask import Flask\napp = Flask(__name__)"
-    write_files(tmp_path, {"app.py": code, "shapes.py": "from PIL import Image\nimport redis.client", "redis.py": ""})
-
-    found = plan(make_request(tmp_path, wanted="auto"))
-
-    assert found.server == "flask gunicorn numpy pandas pillow"
-
-
-def test_apps_and_middleware_of_django_are_imports_too(tmp_path: Path) -> None:
-    settings = (
-        "INSTALLED_APPS = [\n    'django.contrib.admin',\n    'rest_framework',\n    # 'channels',\n    'shop',\n]\n"
-        "MIDDLEWARE = ['whitenoise.middleware.WhiteNoiseMiddleware']\n"
-    )
-    write_files(tmp_path, {"manage.py": "import django", "shop/settings.py": settings, "shop/__init__.py": ""})
-
-    assert plan(make_request(tmp_path, wanted="auto")).server == "django djangorestframework whitenoise"
-
-
-def test_packages_that_a_library_imports_for_the_code_are_found(tmp_path: Path) -> None:
-    code = (
-        "from fastapi import FastAPI, Form\nfrom pydantic import BaseModel, EmailStr\napp = FastAPI()\n"
-        "hashes = CryptContext(schemes=['bcrypt'])\nengine = create_engine('postgresql+asyncpg://localhost/shop')\n"
-    )
-    write_files(tmp_path, {"main.py": code})
-
-    expected = "fastapi uvicorn asyncpg bcrypt email-validator pydantic python-multipart"
-    assert plan(make_request(tmp_path, wanted="auto")).server == expected
-
-
 @pytest.mark.parametrize(
     ("files", "build"),
     [
@@ -454,13 +431,6 @@ def test_an_example_of_a_python_module_is_copied_too(tmp_path: Path) -> None:
 
     assert found.build == "cp settings.py.example settings.py"
     assert any("settings.py.example is used in its place" in note for note in found.notes)
-
-
-def test_an_app_that_lists_dependencies_gets_no_others(tmp_path: Path) -> None:
-    code = "import pandas\nfrom flask import Flask\napp = Flask(__name__)"
-    write_files(tmp_path, {"app.py": code, "requirements.txt": "flask\ngunicorn\n"})
-
-    assert plan(make_request(tmp_path, wanted="auto")).server == ""
 
 
 def test_requirements_in_utf_16_are_read(tmp_path: Path) -> None:
