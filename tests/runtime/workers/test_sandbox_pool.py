@@ -7,11 +7,13 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, Lab, lab_on, node_lab_on, running, until
 
-from moorage.runtime.workers import empty_sandboxes
+from moorage.runtime.workers import empty_sandboxes, runtimes
+from moorage.runtime.workers.zygotes import Setup
 
 pytestmark = pytest.mark.group("cells-hulls")
 
@@ -134,3 +136,27 @@ def test_a_host_without_functions_has_no_sandboxes_and_no_zygote(mode: str) -> N
 
         assert before == []
         assert len(kept(own)) == empty_sandboxes.POOL_SIZE
+
+
+@pytest.mark.anyio
+async def test_a_zygote_of_the_idle_class_ends_after_a_while_without_forks() -> None:
+    setup = Setup(sandbox=False, notify=False, own_users=False, root="/", runtimes=runtimes.installed())
+    pool = empty_sandboxes.EmptySandboxes(SimpleNamespace(setup=setup))
+    python = pool._default_python()
+    usual, idle = (pool._zygote_for(python, is_idle) for is_idle in (False, True))
+    try:
+        pool.retire_unused()
+        was_kept = pool._zygote_for(python, True) is idle
+        for zygote in (usual, idle):
+            zygote.used_at -= empty_sandboxes.IDLE_ZYGOTE_S + 1
+        pool.retire_unused()
+
+        assert was_kept
+        assert idle.process.wait(10) == -signal.SIGKILL
+        assert usual.process.poll() is None
+        assert pool._zygote_for(python, True) is not idle
+    finally:
+        processes = [zygote.process for zygote in pool._zygotes.values()]
+        pool.stop()
+        for process in processes:
+            process.wait(10)
