@@ -15,7 +15,7 @@ from moorage.runtime.builds import install
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry
-from moorage.runtime.builds.node import sharp, warnings
+from moorage.runtime.builds.node import openssl, sharp, warnings
 from moorage.runtime.builds.ports import BuildDatabases, Plan
 from moorage.settings import Settings
 
@@ -33,6 +33,8 @@ LAYOUT = Layout(base="/work", cache="/cache", tmp="/tmp", bin="/bin", node="node
         (sharp.retry("gatsby build", LAYOUT), "Cannot find module '../build/Release/sharp-linux-arm64v8.node'"),
         (sharp.retry("gatsby build", LAYOUT), "Cannot find module '../build/Release/sharp.node'"),
         (warnings.retry("npm run build"), "Treating warnings as errors because process.env.CI = true."),
+        (openssl.retry("npm run build"), "  code: 'ERR_OSSL_EVP_UNSUPPORTED'"),
+        (openssl.retry("npm run build"), "Error: error:0308010C:digital envelope routines::unsupported"),
     ],
 )
 def test_a_known_failure_is_recognised(retry: Retry, output: str) -> None:
@@ -42,6 +44,7 @@ def test_a_known_failure_is_recognised(retry: Retry, output: str) -> None:
 def test_the_command_itself_follows_the_remedy() -> None:
     assert sharp.retry("astro build", LAYOUT).argv[2].endswith(" && astro build")
     assert warnings.retry("npm run build").argv[2] == "export CI=false; npm run build"
+    assert openssl.retry("npm run build").argv[2].endswith('--openssl-legacy-provider"; npm run build')
 
 
 @pytest.mark.parametrize(

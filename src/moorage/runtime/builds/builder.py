@@ -31,7 +31,7 @@ from moorage.runtime.builds import (
 from moorage.runtime.builds.detection import detect, managers, node_versions, reading, table, workspaces
 from moorage.runtime.builds.detection.values import own_address
 from moorage.runtime.builds.dockerfiles import building as image_builds
-from moorage.runtime.builds.node import fonts, prune, registries, sharp, versions, warnings
+from moorage.runtime.builds.node import assets, fonts, openssl, prune, registries, sharp, versions, warnings
 from moorage.runtime.builds.ports import (
     BuildDatabases,
     BuildFailed,
@@ -90,11 +90,10 @@ class Builder:
         _check_env(request)
         if plan.language == "docker":
             return await self._build_image(request, folder, plan, sink)
-        if plan.language == "nodejs":
+        if place := assets.place_of(plan, folder):
             say = partial(_say, sink)
-            plan = replace(
-                plan, node=await versions.choose(self._settings, folder, say, is_sandboxed=self._is_sandboxed)
-            )
+            node = await versions.choose(self._settings, place, say, is_sandboxed=self._is_sandboxed)
+            plan = replace(plan, node=node)
         before = set(folder.names())
         if databases is not None and plan.build:
             opened = await databases(plan)
@@ -188,7 +187,7 @@ class Builder:
 def _node_options(folder: reading.Folder, version: str) -> str:
     """Return the option with which old bundlers run; Node.js before version 17 needs none and refuses it."""
     major = (node_versions.parse(version) or versions.machine_version() or (0,))[0]
-    return "--openssl-legacy-provider" if major >= 17 and table.node.needs_old_openssl(folder) else ""
+    return openssl.OPTION if major >= 17 and table.node.needs_old_openssl(folder) else ""
 
 
 async def _with_database(
@@ -225,7 +224,8 @@ class _Build:
         self._folder = folder
         self._plan = plan
         self._sink = sink
-        manager = managers.node_manager(folder) if plan.language == "nodejs" else None
+        place = assets.place_of(plan, folder)
+        manager = managers.node_manager(place) if place else None
         self._environment = environment.BuildEnvironment(
             settings,
             is_sandboxed=is_sandboxed,
@@ -234,9 +234,9 @@ class _Build:
             go=found.go,
             jekyll=found.jekyll,
             node=versions.find(settings, plan.node),
-            node_options=_node_options(folder, plan.node) if plan.language == "nodejs" else "",
+            node_options=_node_options(place, plan.node) if place else "",
             has_pnpm=manager is not None and manager.name == "pnpm",
-            has_own_gyp=manager is not None and managers.has_own_gyp(folder),
+            has_own_gyp=place is not None and managers.has_own_gyp(place),
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
         own = own_address.fill(plan.own_addresses, request.url)
@@ -256,10 +256,13 @@ class _Build:
             paths = environment.BuildPaths(self._request.source, self._folder.base, cache_path, scratch, root)
             async with self._prepared(paths, cache, uid):
                 await self._install(paths, cache, uid)
+                await self._build_assets(paths, uid)
                 if self._plan.build:
                     await self._build(paths, cache, uid)
                 for step in finish.steps(self._plan, self._folder, self._environment.layout(paths), self._request.env):
                     await self._run(paths, step, uid)
+                if self._plan.assets is not None:
+                    await threads.to_end(assets.clear, self._plan.assets, self._folder)
 
     @contextlib.asynccontextmanager
     async def _prepared(
@@ -337,13 +340,24 @@ class _Build:
             _say(self._sink, f"note: {sharp.NOTE}")
             await self._run(paths, step, uid)
 
+    async def _build_assets(self, paths: environment.BuildPaths, uid: int) -> None:
+        if self._plan.assets is None:
+            return
+        for step in assets.steps(self._plan.assets, self._folder, self._environment.layout(paths)):
+            if not await self._run(paths, step, uid):
+                break
+
     async def _build(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
             await threads.to_end(cache.put_back, self._folder, uid)
         command = self._plan.build
         layout = self._environment.layout(paths)
-        retries: tuple[environment.Retry, ...] = (warnings.retry(command), sharp.retry(command, layout))
-        if self._plan.framework == "Hugo":
+        retries: tuple[environment.Retry, ...] = (
+            warnings.retry(command),
+            sharp.retry(command, layout),
+            openssl.retry(command),
+        )
+        if self._plan.framework == table.sites.HUGO_SITE:
             retries = (hugo.retry(command),)
         elif self._plan.framework.startswith("Next.js"):
             retries = (fonts.retry(command, layout), *retries)
@@ -354,7 +368,8 @@ class _Build:
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 
-    async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> None:
+    async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> bool:
+        """Run a command, and again as its retries say; return False for an optional one that failed."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise BuildFailed(f"{step.what} was not started: {diagnosis.timeout(self._settings.build_minutes)}")
@@ -366,7 +381,7 @@ class _Build:
         done = await sandbox.run(job, output.take)
         output.finish()
         if done.code == 0:
-            return
+            return True
         if step.is_cached and (older := self._older_node(output.tail)):
             raise NeedsNode(f"{step.what} failed", older)
         retry = next((each for each in step.retries if each.pattern.search(output.tail)), None)
@@ -375,8 +390,7 @@ class _Build:
             for name, text in (retry.files(output.tail) if retry.files else {}).items():
                 (paths.bin / name).write_text(text)
             others = (*retry.more, *(each for each in step.retries if each is not retry))
-            await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
-            return
+            return await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
         # Of an installation, only variables that its error names would help.
         unset = [name for name in self._plan.variables if name not in self._env] if step.argv[:2] == SHELL else []
         why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project, unset)
@@ -387,6 +401,7 @@ class _Build:
             raise NeedsPython(failure, needed) if needed else BuildFailed(failure)
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
+        return False
 
     def _older_node(self, output: str) -> str:
         """Return the older version of Node.js for a module that was not compiled, or ""."""

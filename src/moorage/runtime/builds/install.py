@@ -121,7 +121,7 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     if plan.language == "python":
         return python_install.steps(plan, folder, layout)
     manager = managers.node_manager(folder)
-    return [_node_step(manager, layout, install_folder(folder).base), *_package_steps(plan, manager, layout)]
+    return [node_step(manager, layout, install_folder(folder).base), *_package_steps(plan, manager, layout)]
 
 
 def _package_steps(plan: Plan, manager: managers.NodeManager, layout: Layout) -> list[Step]:
@@ -130,7 +130,9 @@ def _package_steps(plan: Plan, manager: managers.NodeManager, layout: Layout) ->
     return [Step(f"{manager.name} run build in {each}", argv, folder=each) for each in plan.packages]
 
 
-def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Step:
+def node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Step:
+    """Return the command that installs the packages of a folder with package.json."""
+
     def command(*arguments: str) -> list[str]:
         return [f"{layout.bin}/{manager.name}", *arguments, *manager.flags]
 

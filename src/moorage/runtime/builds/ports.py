@@ -115,6 +115,15 @@ def request_of_folder(
 
 
 @dataclass(frozen=True, slots=True)
+class Assets:
+    """Packages of npm and a script that build the pages, styles or scripts of an app in another language."""
+
+    folder: str  # with package.json, below the repository
+    install: str  # label of the installation, such as "npm ci"
+    build: str  # such as "npm run build"; "" where the app's own build uses the packages
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Detected kind of a repository and the commands to build it; "" where not needed."""
 
@@ -144,6 +153,7 @@ class Plan:
     migrates_in_build: bool = False  # the build command needs that database: by its scripts, or by its failure
     uses_sqlite: bool = False  # without DATABASE_URL the app has a SQLite file, which is empty at each start
     image: str = ""  # digest of the manifest of a stored image, which runs instead of a folder
+    assets: Assets | None = None  # built before the app
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.starters.rare import (
     analog_qwik,
+    assets,
     node_fonts,
     node_nx,
     node_old,
@@ -29,5 +30,6 @@ GROUPS = (
     python_old,
     node_fonts,
     variables,
+    assets,
 )
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import (
+    assets,
     go,
     managers,
     python_managers,
@@ -159,6 +160,8 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     else:
         plan = _container_plan(request, folder, match, start)
     is_own_build = not request.is_default_build and bool(request.build_cmd.strip())
+    if not is_own_build:
+        plan = replace(plan, assets=assets.find(folder, plan))
     plan = workspaces.complete(plan, folder, is_own_build=is_own_build)
     plan = additions.with_variables(request, additions.with_examples(plan, folder), folder)
     plan = additions.with_database(plan, folder)
@@ -194,6 +197,9 @@ def describe(plan: Plan, health_path: str | None = None) -> list[str]:
     lines = [f"detected: {kind}, {plan.framework or LANGUAGES.get(plan.language, other_name)}"]
     lines += [f"install:  {plan.install}"] if plan.install else []
     lines += [f"build:    {', '.join(plan.packages)} first"] if plan.packages else []
+    if plan.assets is not None:
+        commands = " && ".join(filter(None, (plan.assets.install, plan.assets.build)))
+        lines.append(f"assets:   {commands}" + (f" in {plan.assets.folder}" if plan.assets.folder else ""))
     lines += [f"build:    {plan.build}"] if plan.build else []
     if plan.language == "docker":
         lines.append(f"start:    {plan.start or 'the command of the image'}")

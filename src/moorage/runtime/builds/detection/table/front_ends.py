@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from moorage.runtime.builds.detection.reading import Folder
@@ -48,14 +48,19 @@ def _kind(name: str) -> str:
 def build(folder: Folder) -> str:
     """Return the commands that build the pages which a server beside them serves, such as `client/build`; or ""."""
     texts = (folder.find_text(name) or "" for name in _sources(folder))
+    name = next(iter(built(folder, texts)), "")
+    return f"npm install --prefix {name} --no-audit --no-fund && npm run build --prefix {name}" if name else ""
+
+
+def built(folder: Folder, texts: Iterable[str]) -> list[str]:
+    """Return the sub-folders that a `build` script fills and the code of a server names."""
     names = dict.fromkeys(match[1] for text in texts for match in _BUILT.finditer(text))
-    for name in names:
-        package = Folder(folder.root, f"{folder.base}/{name}".lstrip("/"))
-        if package.has("package.json") and package.scripts.get("build", "").strip() and folder.has_folder(name):
-            is_old = re.match(r"\D*[1-4]\b", package.node_packages.get("react-scripts", "")) is not None
-            options = "NODE_OPTIONS=--openssl-legacy-provider " if is_old else ""  # for the MD4 of webpack 4
-            return f"npm install --prefix {name} --no-audit --no-fund && {options}npm run build --prefix {name}"
-    return ""
+    packages = {name: Folder(folder.root, f"{folder.base}/{name}".lstrip("/")) for name in names}
+    return [
+        name
+        for name, package in packages.items()
+        if package.has("package.json") and package.scripts.get("build", "").strip() and folder.has_folder(name)
+    ]
 
 
 def _sources(folder: Folder) -> list[str]:

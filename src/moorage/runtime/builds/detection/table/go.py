@@ -41,6 +41,17 @@ def packages(folder: Folder) -> list[str]:
     return []
 
 
+def texts(folder: Folder) -> dict[str, str]:
+    """Return the texts of the Go files of a module by name, those of upper folders first."""
+    found, level = _texts(folder, ""), folder.folders()[:MAX_PROGRAMS]
+    for _ in range(DEPTH):
+        for place in level:
+            found |= _texts(folder, place)
+        level = [inner for each in level for inner in folder.folders(each) if not each.startswith("vendor")]
+        level = level[:MAX_PROGRAMS]
+    return found
+
+
 def _texts(folder: Folder, place: str) -> dict[str, str]:
     names = [name for name in folder.glob(f"{place}/*.go".lstrip("/")) if not name.endswith("_test.go")]
     return {name: folder.find_text(name) or "" for name in names[:MAX_PROGRAMS]}

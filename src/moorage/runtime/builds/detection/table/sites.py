@@ -9,6 +9,7 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
 INDEX = "index.html"
 JEKYLL = "Jekyll"
+HUGO_SITE = "Hugo"
 MAX_SHOWN = 12
 OLDEST_HUGO = 124  # minor version that the package index has
 # Folders that repositories keep built or plain pages in.
@@ -108,7 +109,7 @@ ROWS = (
         refusal=lambda folder: f".gitmodules has the theme {submodule(folder)}, and submodules are not fetched: commit "
                                "the files of the theme, or use it as a Hugo module with `hugo mod vendor`"),
     # Links with the address of the configuration would lead to another host.
-    Row("Hugo", "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server=_hugo),
+    Row(HUGO_SITE, "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server=_hugo),
     Row(JEKYLL, "static", "", file("_config.yml") & (
             contains(r"jekyll|github-pages", "Gemfile", words="jekyll") | subfolder("_posts", "_layouts", "_includes")
             | contains(r"(?m)^(?:theme|remote_theme|plugins|markdown)\s*:", "_config.yml", words="a theme or plugins"))
