@@ -399,3 +399,83 @@ async def test_malware_in_sources_is_refused_and_native_helpers_are_not(desk: De
     assert helped.message == "a helper"
     assert "notes.txt" in said
     assert "malware-eicar" in said
+
+
+# Submodules.
+
+
+def link(work: Checkout, **submodules: tuple[str, str]) -> None:
+    """Commit submodules: their folder, and the address and the commit of each."""
+    settings = [f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in submodules.items()]
+    (work.folder / ".gitmodules").write_text("".join(settings))
+    work.git("add", ".gitmodules")
+    for path, (_, commit) in submodules.items():
+        work.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
+    work.git("commit", "--quiet", "--message=linked")
+
+
+async def test_submodules_come_from_both_places_and_have_their_own(
+    desk: Desk, world: World, work: Checkout, tmp_path: Path
+) -> None:
+    theme = Checkout.init(tmp_path / "theme")
+    theme.commit("theme", theme_toml="tide")
+    link(theme, inner=(f"{world.url}/octo/site.git", world.commits[1]))
+    await desk.push(theme, Name("quay", "theme"))
+    link(
+        work, themes=("../theme.git", theme.git("rev-parse", "HEAD")), site=(f"{world.url}/octo/site", world.commits[0])
+    )
+    await desk.push(work, Name("quay", "site"))
+
+    await desk.fetch("quay/site")
+
+    assert (desk.target / "themes" / "theme.toml").read_text() == "tide"
+    assert (desk.target / "themes" / "inner" / "index.html").read_text() == "1"
+    assert (desk.target / "site" / "index.html").read_text() == "0"
+    assert list(desk.target.rglob(".git")) == []
+
+
+async def test_submodules_that_cannot_be_had_are_named_and_left_out(desk: Desk, world: World, work: Checkout) -> None:
+    some = "a" * 40
+    link(
+        work,
+        private=(f"{world.url}/secret/site", world.commits[0]),
+        elsewhere=("https://other.example/octo/site", some),
+        gone=(f"{world.url}/octo/site", some),
+        unnamed=("", some),
+    )
+    await desk.push(work, Name("quay", "site"))
+
+    await desk.fetch("quay/site")
+
+    host = world.url.removeprefix("http://")
+    left_out = [line.removeprefix("The submodule ") for line in desk.said if "is left out" in line]
+    assert sorted(left_out) == [
+        f"elsewhere is left out: it is not a repository of {host}",
+        f"gone is left out: commit {some} does not exist in octo/site",
+        f"private is left out: secret/site is not a public repository of {host}",
+        f"unnamed is left out: it is not a repository of {host}",
+    ]
+    assert desk.page == "ours"
+    assert not any((desk.target / "private").iterdir())
+
+
+async def test_a_repository_of_the_code_host_cannot_name_those_of_the_built_in_server(
+    desk: Desk, world: World, work: Checkout, tmp_path: Path
+) -> None:
+    await desk.push(work, Name("octo", "site"))
+    fork = Checkout.init(tmp_path / "fork")
+    link(fork, ours=("../../octo/site", work.git("rev-parse", "HEAD")))
+    fork.git("clone", "--quiet", "--bare", ".", str(world.host.root / "old" / "fork.git"))
+
+    await desk.fetch("old/fork")
+
+    assert not any((desk.target / "ours").iterdir())
+    assert any(line.startswith("The submodule ours is left out: commit ") for line in desk.said)
+
+
+async def test_submodules_count_for_the_size_of_a_repository(desk: Desk, world: World, work: Checkout) -> None:
+    bomb = Checkout(world.host.root / "octo" / "bomb.git").git("rev-parse", "HEAD")
+    link(work, bomb=(f"{world.url}/octo/bomb", bomb))
+    await desk.push(work, Name("quay", "site"))
+
+    assert await desk.fails("quay/site") == "octo/bomb is larger than 2 MB"

@@ -199,7 +199,7 @@ CASES = (
     Case("Hugo", {"config.toml": "baseURL = 'https://x'\ntheme = 'a'", "archetypes/default.md": "x",
                   "content/a.md": "x", "themes/a/package.json": {}, "themes/a/src/package.json": {}},
          "hugo --gc --minify --baseURL /", "public", server="hugo"),
-    Case("Hugo with a theme in a submodule", {"hugo.toml": "theme = 'a'", **HUGO, ".gitmodules": "path = themes/a"},
+    Case("Hugo without its theme", {"hugo.toml": "theme = 'a'", **HUGO, ".gitmodules": "path = themes/a"},
          refusal="themes/a"),
     Case("Hugo", {"hugo.toml": "", **HUGO}, "hugo --gc --minify --baseURL /", "public", server="hugo"),
     Case("Hugo", {"config.toml": "baseURL = 'https://x'", **HUGO}, "hugo --gc --minify --baseURL /", "public",

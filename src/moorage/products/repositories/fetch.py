@@ -1,7 +1,8 @@
 """Check out one commit, from the built-in git server or else from the code host.
 
-All user input is validated before git gets it, and nothing in a repository is executed: there are no hooks, filters or
-submodules. A checkout creates only files, folders and links, and only below the target.
+All user input is validated before git gets it, and nothing in a repository is executed: there are no hooks and filters.
+A checkout creates only files, folders and links, and only below the target. Submodules are checked out likewise, from
+the same two places.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from moorage.core.kit.records import dataclass
 from moorage.core.kit.texts import size_text
 from moorage.core.machines import service as machines
 from moorage.errors import QuotaExceeded
-from moorage.products.repositories import machine_tokens, service
+from moorage.products.repositories import machine_tokens, service, submodules
 from moorage.products.repositories.git import Done, Git, TooSlow
 from moorage.products.repositories.github.api import GithubUnavailable
 from moorage.products.repositories.github.app import GithubApp, as_basic
@@ -32,6 +33,7 @@ from moorage.products.repositories.names import Name, is_branch, is_commit, is_f
 from moorage.products.repositories.server.pushes import HEADS
 from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.storage import Storage, size_of
+from moorage.products.repositories.submodules import Submodule
 from moorage.products.repositories.tables import Repository
 from moorage.runtime.sandbox.heavy import HeavyWork
 from moorage.runtime.scan.folders import FolderScans
@@ -71,6 +73,10 @@ class FetchFailed(Exception):
     """The commit cannot be checked out; the message is for the user."""
 
 
+class _TooLarge(FetchFailed):
+    """The repository or its submodules exceed the limit."""
+
+
 class _HostFailed(FetchFailed):
     """The code host cannot be reached, or does not show the repository."""
 
@@ -78,8 +84,13 @@ class _HostFailed(FetchFailed):
 @dataclass(frozen=True, slots=True)
 class _Source:
     name: Name
-    branch: str
+    branch: str  # "" for a submodule
     commit: str | None
+    is_submodule: bool = False
+
+    @property
+    def reference(self) -> str:
+        return HEADS + self.branch if self.branch else "HEAD"
 
     @property
     def missing(self) -> FetchFailed:
@@ -90,15 +101,20 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Workspace:
-    """Temporary repository of one fetch."""
+    """Temporary repository of one fetch, and the folder for its files."""
 
-    folder: Path
-    target: Path
+    folder: Path  # of the repositories, those of submodules included
+    target: Path  # of all files
     git: Git
+    place: str = ""  # of a submodule, below the target
 
     @property
     def repository(self) -> Path:
-        return self.folder / "work.git"
+        return self.folder / "submodules" / self.place / "work.git" if self.place else self.folder / "work.git"
+
+    @property
+    def work_tree(self) -> Path:
+        return self.target / self.place
 
     def make(self) -> None:
         """Create a minimal repository, which is faster than `git init`."""
@@ -136,6 +152,7 @@ class Sources:
             async with self._slots.wait(org_id), self._open_workspace(target) as workspace:
                 fetched = await self._obtain(org_id, source, workspace, say)
                 await self._check_out(source, fetched, workspace)
+                await self._add_submodules(org_id, source, fetched, workspace, say)
             say(f"Checked out {fetched.sha[:12]} {fetched.message}".rstrip())
             await self._scan(org_id, workspace.target)
             return fetched
@@ -173,7 +190,7 @@ class Sources:
 
     async def _obtain(self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]) -> Fetched:
         """Make the commit available in the workspace, and return it."""
-        own = await self._db.read(partial(service.find, org_id=org_id, name=source.name))
+        own = await self._find_own(org_id, source.name)
         if own is None:
             return await self._obtain_from_host_or_hint(org_id, source, workspace, say)
         say(f"Fetching {source.name} from the built-in git server")
@@ -191,6 +208,9 @@ class Sources:
         if head.code != 0:
             raise source.missing
         return await self._resolve(source, workspace, head.text)
+
+    async def _find_own(self, org_id: int, name: Name) -> Repository | None:
+        return await self._db.read(partial(service.find, org_id=org_id, name=name))
 
     async def _obtain_from_machine(
         self, own: Repository, source: _Source, workspace: _Workspace, say: Callable[[str], None]
@@ -240,10 +260,13 @@ class Sources:
         try:
             return await self._fetch(source, workspace)
         except _NotFound:
-            token = await self._find_token(org_id, source.name)
+            # A fork names its submodules itself, and must not read what only the organization may.
+            token = None if source.is_submodule else await self._find_token(org_id, source.name)
         if token is not None:
             with contextlib.suppress(_NotFound):
                 return await self._fetch(source, replace(workspace, git=_with_token(workspace.git, self._url(), token)))
+        if source.is_submodule:
+            raise _HostFailed(f"{source.name} is not a public repository of {_host(self._settings.codehost_url)}")
         raise _HostFailed(
             f"{source.name} does not exist at {_host(self._settings.codehost_url)}, or it is private and this "
             "organization may not read it (connect its GitHub account: POST /v1/github/installations/begin)"
@@ -258,7 +281,7 @@ class Sources:
     async def _fetch(self, source: _Source, workspace: _Workspace, base: str | None = None) -> Fetched:
         """Fetch the commit alone where the host allows it, else the whole branch."""
         if source.commit is None:
-            done = await self._run_fetch(source, workspace, "--depth=1", reference=HEADS + source.branch, base=base)
+            done = await self._run_fetch(source, workspace, "--depth=1", reference=source.reference, base=base)
             if done.code != 0:
                 raise source.missing
             return await self._resolve(source, workspace, FETCHED)
@@ -266,7 +289,7 @@ class Sources:
             done = await self._run_fetch(source, workspace, "--depth=1", reference=source.commit, base=base)
             if done.code == 0:
                 return await self._resolve(source, workspace, FETCHED)
-        await self._run_fetch(source, workspace, reference=HEADS + source.branch, base=base)
+        await self._run_fetch(source, workspace, reference=source.reference, base=base)
         return await self._resolve(source, workspace, source.commit)
 
     async def _run_fetch(
@@ -295,8 +318,8 @@ class Sources:
         last = next((line for line in reversed(complaint.splitlines()) if line.startswith("fatal: ")), "git failed")
         return FetchFailed(f"{source.name} could not be fetched from {host}: {last.removeprefix('fatal: ')[:300]}")
 
-    def _too_large(self, source: _Source) -> FetchFailed:
-        return FetchFailed(f"{source.name} is larger than {size_text(self._storage.most_bytes)}")
+    def _too_large(self, source: _Source) -> _TooLarge:
+        return _TooLarge(f"{source.name} is larger than {size_text(self._storage.most_bytes)}")
 
     async def _resolve(self, source: _Source, workspace: _Workspace, revision: str) -> Fetched:
         words = ("log", "-1", "--format=%H%n%s", "--end-of-options", f"{revision}^{{commit}}", "--")
@@ -307,7 +330,7 @@ class Sources:
         return Fetched(sha, source.branch, message[:MAX_MESSAGE_CHARS])
 
     async def _check_out(self, source: _Source, fetched: Fetched, workspace: _Workspace) -> None:
-        where = (f"--git-dir={workspace.repository}", f"--work-tree={workspace.target}")
+        where = (f"--git-dir={workspace.repository}", f"--work-tree={workspace.work_tree}")
         words = (*where, "checkout", "--quiet", "--force", "--detach", fetched.sha, "--")
         done = await self._run_with_limit(source, workspace, CHECKOUT_TIMEOUT_S, *words)
         if done.code == 0:
@@ -317,6 +340,56 @@ class Sources:
         if "ut of memory" in done.complaint:
             raise FetchFailed(f"{source.name} cannot be checked out: it has too many files, or too large ones")
         raise FetchFailed(f"{source.name} cannot be checked out: {_first_error(done.complaint, workspace)}")
+
+    async def _add_submodules(
+        self, org_id: int, source: _Source, fetched: Fetched, workspace: _Workspace, say: Callable[[str], None]
+    ) -> None:
+        """Check out the submodules, nested ones included; the log names those that are left out."""
+        is_own = await self._find_own(org_id, source.name) is not None
+        pending, count = [(source.name, fetched.sha, workspace)], 0
+        for parent, commit, place in pending:  # grows
+            if not (place.work_tree / submodules.FILE).is_file():
+                continue
+            for each in await submodules.read(place.git, place.repository, commit):
+                count += 1
+                try:
+                    if count > submodules.MAX_COUNT:
+                        raise FetchFailed(f"a deployment has at most {submodules.MAX_COUNT} submodules")
+                    pending.append(await self._add_submodule(org_id, each, parent, place, say, is_own=is_own))
+                except _TooLarge:
+                    raise
+                except FetchFailed as error:
+                    say(f"The submodule {each.path} is left out: {error}")
+
+    async def _add_submodule(
+        self,
+        org_id: int,
+        submodule: Submodule,
+        parent: Name,
+        outer: _Workspace,
+        say: Callable[[str], None],
+        *,
+        is_own: bool,
+    ) -> tuple[Name, str, _Workspace]:
+        """Check out a submodule, and return where its own are.
+
+        Only a submodule of a repository of the built-in git server is looked for there.
+        """
+        hosts = submodules.hosts_of(self._settings.codehost_url, f"{self._settings.api_url}/git")
+        name = submodules.name_of(submodule.url, parent, hosts)
+        if name is None:
+            raise FetchFailed(f"it is not a repository of {_host(self._settings.codehost_url)}")
+        if submodules.folder_of(outer.work_tree, submodule.path) is None:
+            raise FetchFailed("something else is in its folder")
+        source = _Source(name, "", submodule.commit, is_submodule=True)
+        workspace = replace(outer, place=f"{outer.place}/{submodule.path}".lstrip("/"))
+        await asyncio.to_thread(workspace.make)
+        if is_own:
+            fetched = await self._obtain(org_id, source, workspace, say)
+        else:
+            fetched = await self._obtain_from_host(org_id, source, workspace, say)
+        await self._check_out(source, fetched, workspace)
+        return name, submodule.commit, workspace
 
     async def _run_with_limit(self, source: _Source, workspace: _Workspace, within_s: float, *words: str) -> Done:
         """Run git, and stop it as soon as its files exceed the size limit."""

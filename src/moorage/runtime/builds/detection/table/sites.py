@@ -71,7 +71,7 @@ def without_index(folder: Folder) -> str:
 
 
 def submodule(folder: Folder) -> str:
-    """Return the folder of a theme that is a git submodule, which deployments do not fetch."""
+    """Return the folder of a theme that is a git submodule without files."""
     paths = re.findall(r"^[ \t]*path[ \t]*=[ \t]*(themes/\S+)", folder.find_text(".gitmodules") or "", re.MULTILINE)
     return next((path for path in paths if not folder.has_folder(path) or not any((folder.path / path).iterdir())), "")
 
@@ -104,10 +104,10 @@ HUGO_THEMES = (
                 "add an example in the folder exampleSite"),
 )  # fmt: skip
 ROWS = (
-    Row("Hugo with a theme in a submodule", "static", "python",
+    Row("Hugo without its theme", "static", "python",
         HUGO & Sign("a theme that is an empty submodule", lambda folder: submodule(folder) or None),
-        refusal=lambda folder: f".gitmodules has the theme {submodule(folder)}, and submodules are not fetched: commit "
-                               "the files of the theme, or use it as a Hugo module with `hugo mod vendor`"),
+        refusal=lambda folder: f".gitmodules has the theme {submodule(folder)}, and its folder is empty: use a public "
+                               "repository of the same code host, or commit the files of the theme"),
     # Links with the address of the configuration would lead to another host.
     Row(HUGO_SITE, "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server=_hugo),
     Row(JEKYLL, "static", "", file("_config.yml") & (

@@ -1,0 +1,95 @@
+"""Submodules of a commit: which repositories of the code host or the built-in git server they are, and where they go.
+
+Their addresses and folders come from users. An address only chooses a name of a repository; it is never connected to.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from moorage.core.kit.records import dataclass
+from moorage.products.repositories.git import Git
+from moorage.products.repositories.names import Name, parse_name
+
+FILE = ".gitmodules"
+MAX_COUNT = 50  # of a deployment, nested ones included
+READ_TIMEOUT_S = 30
+_SETTINGS = r"^submodule\..*\.(path|url)$"
+_GITLINK = re.compile(rb"160000 commit ([0-9a-f]{40,64})\t(.+)", re.DOTALL)
+_SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.+)")
+_SCHEMES = frozenset(("https", "http", "ssh", "git"))
+
+
+@dataclass(frozen=True, slots=True)
+class Submodule:
+    """Entry of a commit that names a commit of another repository."""
+
+    path: str  # below the folder of its repository
+    commit: str
+    url: str  # "" where .gitmodules has none
+
+
+async def read(git: Git, repository: Path, commit: str) -> list[Submodule]:
+    """Return the submodules of a commit."""
+    words = ("ls-tree", "-r", "-z", "--full-tree", commit)
+    tree = await git.run(*words, cwd=repository, within_s=READ_TIMEOUT_S)
+    links = [match for line in tree.out.split(b"\0") if (match := _GITLINK.fullmatch(line))]
+    if not links:
+        return []
+    words = ("config", "--no-includes", "--null", f"--blob={commit}:{FILE}", "--get-regexp", _SETTINGS)
+    done = await git.run(*words, cwd=repository, within_s=READ_TIMEOUT_S)
+    urls = _urls(done.out.decode(errors="replace"))
+    paths = [(os.fsdecode(link[2]), link[1].decode()) for link in links]
+    return [Submodule(path, commit, urls.get(path, "")) for path, commit in paths]
+
+
+def _urls(text: str) -> Mapping[str, str]:
+    """Return the addresses by path, of the names and values that git prints."""
+    settings: dict[str, dict[str, str]] = {}
+    for entry in text.split("\0"):
+        key, _, value = entry.partition("\n")
+        name, _, setting = key.rpartition(".")
+        settings.setdefault(name, {})[setting] = value
+    return {each["path"].rstrip("/"): each["url"] for each in settings.values() if "path" in each and "url" in each}
+
+
+def hosts_of(*urls: str) -> Mapping[str, str]:
+    """Return the folder of the repositories by host, for these addresses."""
+    parts = [urlsplit(url) for url in urls]
+    return {each.netloc.rpartition("@")[2]: each.path.strip("/") for each in parts}
+
+
+def name_of(url: str, parent: Name, hosts: Mapping[str, str]) -> Name | None:
+    """Return the repository of an address at one of the hosts; None for another host.
+
+    A relative address starts at the repository with the submodule, as it does for git.
+    """
+    if url.startswith(("./", "../")):
+        return parse_name(posixpath.normpath(f"{parent}/{url}"))
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    host, path = parts.netloc.rpartition("@")[2], parts.path
+    if parts.scheme not in _SCHEMES:
+        match = _SCP.fullmatch(url)
+        host, path = (match[1], match[2]) if match else ("", "")
+    for name in (host, host.partition(":")[0]):
+        if name in hosts:
+            return parse_name(path.strip("/").removeprefix(hosts[name]).strip("/"))
+    return None
+
+
+def folder_of(target: Path, path: str) -> Path | None:
+    """Return the empty folder of a submodule below a checkout; None where a file, a link or another folder is."""
+    folder = target
+    for part in path.split("/"):
+        folder = folder / part
+        if part in ("", ".", "..") or part.lower() == ".git" or folder.is_symlink() or not folder.is_dir():
+            return None
+    return None if any(folder.iterdir()) else folder
