@@ -232,6 +232,23 @@ def test_a_django_app_accepts_the_hosts_of_the_gateway_and_keeps_its_other_setti
     assert told.stdout == "['localhost', '*'] 1\n"
 
 
+def test_settings_of_a_django_app_may_read_those_that_are_set_already(settings: Settings, tmp_path: Path) -> None:
+    files = {
+        "shop/settings.py": "from shop import paths\nHOME = '/srv'\nFILE = paths.join('tides')\nlater = 1\n",
+        "shop/paths.py": (
+            "import moorage_settings as made\n"
+            "def join(name): return made.HOME, 'HOME' in dir(made), hasattr(made, 'FILE'), hasattr(made, 'later')\n"
+        ),
+    }
+    write_files(tmp_path, {**GUARDED, **files})
+
+    made = django_launched(settings, tmp_path, is_boxed=False)
+
+    code = "import moorage_settings; print(moorage_settings.FILE)"
+    told = subprocess.run([PYTHON.executable, "-c", code], env=made.env, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout == "('/srv', True, False, False)\n", told.stderr
+
+
 STATIC = {
     "shop/settings.py": (
         "ALLOWED_HOSTS = ['*']\nINSTALLED_APPS = ['django.contrib.staticfiles']\n"

@@ -177,6 +177,15 @@ def test_only_the_given_environment_is_there(builder: Builder) -> None:
 # Limits.
 
 
+def test_a_program_finds_its_own_user(builder: Builder) -> None:
+    code = "import pwd; user = pwd.getpwuid(os.getuid()); print(json.dumps([user.pw_name, user.pw_dir]))"
+
+    name, home = builder.told(code)
+
+    assert name == ("build" if builder.mode == "root" else "root")
+    assert home == "/tmp"
+
+
 def test_a_program_that_takes_too_long_is_ended_with_its_children(builder: Builder) -> None:
     code = "print('begun', flush=True)\nsubprocess.Popen(['sleep', '1234.5'], start_new_session=True)\ntime.sleep(600)"
 

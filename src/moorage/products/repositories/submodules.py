@@ -36,11 +36,11 @@ class Submodule:
 
 async def read(git: Git, repository: Path, commit: str) -> list[Submodule]:
     """Return the submodules of a commit."""
-    words = ("ls-tree", "-r", "-z", "--full-tree", commit)
-    tree = await git.run(*words, cwd=repository, within_s=READ_TIMEOUT_S)
+    tree = await git.run("ls-tree", "-r", "-z", "--full-tree", commit, cwd=repository, within_s=READ_TIMEOUT_S)
     links = [match for line in tree.out.split(b"\0") if (match := _GITLINK.fullmatch(line))]
     if not links:
         return []
+    # A file that the settings include could be any file of this machine.
     words = ("config", "--no-includes", "--null", f"--blob={commit}:{FILE}", "--get-regexp", _SETTINGS)
     done = await git.run(*words, cwd=repository, within_s=READ_TIMEOUT_S)
     urls = _urls(done.out.decode(errors="replace"))

@@ -183,10 +183,18 @@ def make_devices(dev: Path, *, with_shm: bool = True) -> None:
         (dev / "shm").symlink_to("/tmp")  # noqa: S108
 
 
+def account_files(name: str, uid: int) -> dict[str, str]:
+    """Return the files that name root and the user of a program: programs ask for their own user."""
+    users = {"root": 0, **({name: uid} if uid else {})}
+    return {
+        "/etc/passwd": "".join(f"{name}:x:{uid}:{uid}:{name}:/tmp:/bin/sh\n" for name, uid in users.items()),
+        "/etc/group": "".join(f"{name}:x:{uid}:\n" for name, uid in users.items()),
+    }
+
+
 def _default_files() -> dict[str, str]:
     return {
-        "/etc/passwd": f"root:x:0:0:root:/:/bin/sh\nfunction:x:{USER_ID}:{USER_ID}:function:/tmp:/bin/sh\n",
-        "/etc/group": f"root:x:0:\nfunction:x:{USER_ID}:\n",
+        **account_files("function", USER_ID),
         "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         "/etc/resolv.conf": resolv_conf(),

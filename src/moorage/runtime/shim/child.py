@@ -222,13 +222,10 @@ def _enter_image(spec: ShimSpec, context: LaunchContext) -> Identity:
 
 
 def _files(spec: ShimSpec) -> dict[str, str]:
-    uid = spec.uid or inside_id(spec)
-    users = {"root": 0, **({"app": uid} if uid else {})}
     return {
+        **root.account_files("app", spec.uid or inside_id(spec)),
         "/etc/hostname": "app\n",
         "/etc/hosts": "127.0.0.1 localhost app\n::1 localhost\n",
-        "/etc/passwd": "".join(f"{name}:x:{uid}:{uid}:{name}:/tmp:/bin/sh\n" for name, uid in users.items()),
-        "/etc/group": "".join(f"{name}:x:{uid}:\n" for name, uid in users.items()),
     }
 
 

@@ -5,9 +5,25 @@ The gateway passes only requests for hosts of the app. The module runs in the ap
 
 import importlib
 import os
+import sys
 from urllib.parse import unquote, urlsplit
 
-_own = importlib.import_module(os.environ["MOORAGE_DJANGO_SETTINGS"])
+_NAME = os.environ["MOORAGE_DJANGO_SETTINGS"]
+
+
+def __getattr__(name: str) -> object:
+    """Return a setting that the app has set so far: its settings may read some of them while they are imported."""
+    own = vars(sys.modules[_NAME]) if _NAME in sys.modules else {}
+    if name.isupper() and name in own:
+        return own[name]
+    raise AttributeError(name)
+
+
+def __dir__() -> "list[str]":
+    return [*globals(), *(vars(sys.modules[_NAME]) if _NAME in sys.modules else ())]
+
+
+_own = importlib.import_module(_NAME)
 globals().update({name: getattr(_own, name) for name in dir(_own) if name.isupper()})
 # At the end: apps take their own address from the first entry.
 ALLOWED_HOSTS = [*getattr(_own, "ALLOWED_HOSTS", ()), "*"]

@@ -213,7 +213,8 @@ def _supervise(
     group.limit(memory_mb=job.memory_mb, pids=job.pids, weight=job.weight)
     run_groups.give_disk_weight(group, job.weight)
     if job.is_boxed and job.root is None:  # The root of an image is mounted by the child, in its PID namespace.
-        root.build(tree, binds={**job.binds, **job.writable}, files={})
+        files = root.account_files("build", job.uid if is_root else 0)
+        root.build(tree, binds={**job.binds, **job.writable}, files=files)
     program = _start(group, job, tree, channel, groups.controllers, is_root=is_root)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
