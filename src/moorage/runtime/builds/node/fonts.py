@@ -85,23 +85,23 @@ require("module").syncBuiltinESMExports();
 """
 
 
-def any_retry(build: str, layout: Layout) -> Retry:
+def any_retry(layout: Layout) -> Retry:
     """Return the build without fonts, for a build of any other tool that failed because of them."""
-    command = f'export NODE_OPTIONS="$NODE_OPTIONS --require={layout.bin}/{ANY_FILE}"; {build}'
+    prepare = f'export NODE_OPTIONS="$NODE_OPTIONS --require={layout.bin}/{ANY_FILE}"'
     what = "the build command without Google Fonts"
-    return Retry(_UNREACHED, ANY_NOTE, what, ["/bin/sh", "-c", command], lambda _: {ANY_FILE: _ANSWERS})
+    return Retry(_UNREACHED, ANY_NOTE, what, files=lambda _: {ANY_FILE: _ANSWERS}, prepare=prepare)
 
 
-def angular_retry(build: str) -> Retry:
+def angular_retry() -> Retry:
     """Return the build with links to the fonts, for a build that failed because of them."""
-    command = f"node -e {shlex.quote(_ANGULAR_SETTING)} && {build}"
-    return Retry(_ANGULAR_FAILED, ANGULAR_NOTE, "the build command without inlined fonts", ["/bin/sh", "-c", command])
+    prepare = f"node -e {shlex.quote(_ANGULAR_SETTING)}"
+    return Retry(_ANGULAR_FAILED, ANGULAR_NOTE, "the build command without inlined fonts", prepare=prepare)
 
 
-def retry(build: str, layout: Layout) -> Retry:
+def retry(layout: Layout) -> Retry:
     """Return the build without fonts, for a build that failed because of them."""
-    command = f"export {VARIABLE}={shlex.quote(f'{layout.bin}/{FILE}')}; {build}"
-    return Retry(_FAILED, NOTE, "the build command without Google Fonts", ["/bin/sh", "-c", command], responses)
+    prepare = f"export {VARIABLE}={shlex.quote(f'{layout.bin}/{FILE}')}"
+    return Retry(_FAILED, NOTE, "the build command without Google Fonts", files=responses, prepare=prepare)
 
 
 def responses(output: str) -> dict[str, str]:

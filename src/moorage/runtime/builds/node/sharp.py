@@ -27,10 +27,9 @@ _VERSION = re.compile(r'"version" ?: ?"(\d{1,4})\.(\d{1,4})\.')
 _OWN_LIBRARY = (0, 33)  # first version that has its library in packages of the registry
 
 
-def retry(build: str, layout: Layout) -> Retry:
+def retry(layout: Layout) -> Retry:
     """Return the build with another sharp, for a build that failed without its library."""
-    script = f"{_script(layout, [])} && {build}"
-    return Retry(_MISSING, NOTE, "the build command with another sharp", ["/bin/sh", "-c", script])
+    return Retry(_MISSING, NOTE, "the build command with another sharp", prepare=_script(layout, []))
 
 
 def repair(folder: Folder, layout: Layout) -> Step | None:

@@ -16,8 +16,8 @@ NOTE = f"this Hugo has no {' and no '.join(REMOVED)}: empty templates take their
 _FAILED = re.compile(rf"no such template \"_internal/(?:{'|'.join(map(re.escape, REMOVED))})\"")
 
 
-def retry(build: str) -> Retry:
-    """Return the build with empty templates, for a build that failed for want of them."""
-    touch = " ".join(f"{FOLDER}/{name}" for name in REMOVED)
-    command = f"mkdir -p {FOLDER} && touch {touch} && {build}"
-    return Retry(_FAILED, NOTE, "the build command with empty templates", ["/bin/sh", "-c", command])
+_TEMPLATES = " ".join(f"{FOLDER}/{name}" for name in REMOVED)
+
+RETRY = Retry(
+    _FAILED, NOTE, "the build command with empty templates", prepare=f"mkdir -p {FOLDER} && touch {_TEMPLATES}"
+)
