@@ -171,7 +171,10 @@ def test_a_virtual_environment_has_no_say_in_where_the_system_is(settings: Setti
     assert launched(settings, tmp_path).binds == usual
 
 
-def test_a_release_whose_python_is_gone_is_told_so(settings: Settings, tmp_path: Path) -> None:
+def test_a_release_whose_python_is_gone_is_told_so(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     write_files(tmp_path, {".venv/pyvenv.cfg": "home = /usr/bin\nversion = 3.8.10\n"})
 
     with pytest.raises(BuildFailed, match=r"built with Python 3\.8, which is not installed here any more"):

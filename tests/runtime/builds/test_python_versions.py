@@ -18,7 +18,7 @@ from moorage.runtime.builds.detection.python_versions import choose, find_wanted
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.builds.python import debian
-from moorage.runtime.builds.toolchain import toolchain_downloads, toolchains, tools
+from moorage.runtime.builds.toolchain import machine_pythons, toolchain_downloads, toolchains, tools
 from moorage.runtime.builds.toolchain.toolchains import Toolchains
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
@@ -90,6 +90,27 @@ def test_the_default_is_taken_if_it_is_allowed(tmp_path: Path, files: dict[str, 
     wanted = find_wanted(Folder(write_files(tmp_path, files), ""))
 
     assert choose(wanted, ["3.11", "3.10", "3.13"]) == chosen
+
+
+@pytest.fixture(autouse=True)
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Folders in which pyenv and uv keep the interpreters of their user, still empty."""
+    found = {"pyenv": tmp_path / "pyenv" / "versions", "uv": tmp_path / "uv"}
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    return found
+
+
+def install(folder: Path, *, mode: int = 0o755) -> Path:
+    """Put an interpreter into a folder such as `3.12.4`; return the program."""
+    minor = folder.name.split(".")[1]
+    program = folder / "bin" / f"python3.{minor}"
+    for each in (program.parent, folder / "lib"):
+        each.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    folder.chmod(mode)
+    return program
 
 
 @pytest.fixture
@@ -167,6 +188,48 @@ def test_the_nearest_version_of_the_machine_is_used_where_the_pinned_one_cannot_
 
     assert python in toolchain_downloads.pythons(settings).values()
     assert f"warning: this project needs Python {pin} (.python-version), this machine has 3." in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "used"), [("fastapi", "3.13"), ("httptools==0.6.1", "3.11"), ("flask==3.0.0", "3.13")]
+)
+def test_pinned_compiled_packages_get_the_older_of_two_versions(
+    settings: Settings, tmp_path: Path, mirror: Path, homes: dict[str, Path], requirements: str, used: str
+) -> None:
+    mirror.unlink()
+    install(homes["pyenv"] / "3.11.7")
+    install(homes["pyenv"] / "3.13.1")
+
+    python, _ = find(settings, tmp_path / "app", {".python-version": "3.12", "requirements.txt": requirements})
+
+    assert python.name == f"python:{used}"
+
+
+def test_the_newest_release_that_pyenv_or_uv_has_installed_is_used(
+    settings: Settings, tmp_path: Path, mirror: Path, homes: dict[str, Path]
+) -> None:
+    install(homes["pyenv"] / "3.12.9")
+    newest = install(homes["uv"] / "cpython-3.12.11-linux-x86_64-gnu")
+
+    python, said = find(settings, tmp_path / "app", {".python-version": "3.12"})
+
+    assert (python.executable, said) == (newest, ["python:   3.12"])
+
+
+def test_what_is_no_interpreter_for_apps_is_left(settings: Settings, tmp_path: Path, homes: dict[str, Path]) -> None:
+    install(homes["pyenv"] / "3.7.17")
+    install(homes["pyenv"] / "3.12.1", mode=0o700)
+    install(homes["pyenv"] / "3.14.0").unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("#!/bin/sh\n")
+    elsewhere.chmod(0o755)
+    leading_out = install(homes["pyenv"] / "3.10.1")
+    leading_out.unlink()
+    leading_out.symlink_to(elsewhere)
+    (homes["pyenv"] / "my-env").mkdir()
+    (homes["pyenv"] / "3.9.1").write_text("no folder")
+
+    assert machine_pythons.find() == {}
 
 
 def test_a_pinned_version_that_does_not_exist_is_refused(settings: Settings, tmp_path: Path, mirror: Path) -> None:

@@ -22,6 +22,7 @@ from moorage.core.kit import folders
 from moorage.runtime import packages
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.builds.python import debian
+from moorage.runtime.builds.toolchain import machine_pythons
 from moorage.runtime.packages import Package, PackageFailed
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime, installed
@@ -91,6 +92,8 @@ def pythons(settings: Settings) -> dict[str, Runtime]:
         version = re.fullmatch(r"python(3\.\d+)", path.name)
         if version and (path.parents[1] / READY).exists() and not path.parents[1].is_symlink():
             known.setdefault(version[1], Runtime(f"python:{version[1]}", "python", path.resolve()))
+    for name, runtime in machine_pythons.find().items():
+        known.setdefault(name, runtime)
     return known
 
 

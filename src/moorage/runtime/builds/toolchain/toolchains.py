@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.detection import go, python_versions
+from moorage.runtime.builds.detection.python_packages import companions
 from moorage.runtime.builds.detection.python_versions import Wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table import sites
@@ -65,7 +66,7 @@ def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
         return toolchain_downloads.fetch_python(settings, needed, say)
     except BuildFailed as error:
         known |= _nearer(settings, wanted, known, needed, say)
-        return _instead(wanted, known, needed, str(error), say)
+        return _instead(folder, wanted, known, needed, str(error), say)
 
 
 def find_newer(settings: Settings, folder: Folder, current: Toolchains, specifier: str, say: Say) -> Toolchains | None:
@@ -93,14 +94,16 @@ def _nearer(settings: Settings, wanted: Wanted, known: dict[str, Runtime], neede
     return {}
 
 
-def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, say: Say) -> Runtime:
+def _instead(folder: Folder, wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, say: Say) -> Runtime:
     """Return an interpreter that the project also allows; raises BuildFailed if there is none."""
     machine = ", ".join(sorted(known, key=_minor))
     allowed = [version for version in known if wanted.allows(version)]
     is_release = needed in FETCHED or 0 < _minor(needed or "3.0") < OLDEST_FETCHED
     if allowed and is_release:
-        # Of two versions at the same distance, the newer one has all that the project may use.
-        nearest = min(allowed, key=lambda version: (abs(_minor(version) - _minor(needed)), -_minor(version)))
+        # Of two versions at the same distance, the newer one has all that the project may use, but pinned releases of
+        # compiled packages have binaries for the older one.
+        sign = 1 if companions.raised(folder) else -1
+        nearest = min(allowed, key=lambda version: (abs(_minor(version) - _minor(needed)), sign * _minor(version)))
         say(
             f"warning: this project needs Python {needed} ({wanted.pin_file}), this machine has {machine}: {nearest} "
             f"is used; install python{needed} on this machine (as /usr/local/bin/python{needed}) to get it"

@@ -73,6 +73,8 @@ COMPILED = {
     **dict.fromkeys(("pillow", "lxml", "shapely", "reportlab", "ujson", "multidict"), 2),
     **dict.fromkeys(("greenlet", "pyarrow", "cryptography", "gevent", "pyyaml", "regex"), 99),
     **dict.fromkeys(("asyncpg", "markupsafe", "hiredis", "bcrypt", "mysqlclient"), 1),
+    # pydantic is listed because it needs exactly one version of pydantic-core.
+    **dict.fromkeys(("pydantic", "pydantic-core", "watchfiles", "rpds-py", "tiktoken", "tokenizers"), 1),
 }
 _NEXT_MAJOR = {"pillow": 10}  # which removed names that older code uses, and whose predecessor has wheels
 _LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
