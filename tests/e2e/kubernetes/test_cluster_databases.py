@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,6 +119,38 @@ def test_a_database_is_backed_up_restored_changed_and_deleted(harbor: Harbor, ty
     assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "640Mi"
     assert old != new
     assert harbor.cluster.objects("StatefulSet", f"moorage.dev/name=database-{number}") == []
+
+
+def test_any_moment_after_a_base_backup_is_restored(harbor: Harbor) -> None:
+    apps, name = harbor.apps, "journal"
+    create(harbor, name, "postgresql", instanceType="mini")
+    running(harbor, name)
+    query(harbor, name, "CREATE TABLE ships (name varchar(20))", write=True)
+
+    apps.call("PATCH", f"/v1/databases/{name}/backups", {"enabled": True, "method": "physical"})
+    wait_until(lambda: base_of(harbor, name)["status"] == "completed", SOON_S)
+    query(harbor, name, "INSERT INTO ships VALUES ('gull')", write=True)
+    time.sleep(0.1)
+    [[moment]] = query(harbor, name, "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+    time.sleep(0.1)
+    query(harbor, name, "DROP TABLE ships", write=True)
+    asked = {"backupName": base_of(harbor, name)["name"], "targetTime": moment, "confirm": True}
+    apps.call("POST", f"/v1/databases/{name}/restore", asked)
+    restored = running(harbor, name)
+
+    assert restored["statusReason"] is None
+    assert query(harbor, name, "SELECT name FROM ships") == [["gull"]]
+    wait_until(lambda: len(physical_of(harbor, name)) == 2, SOON_S)  # A base backup of the restored data.
+
+
+def base_of(harbor: Harbor, name: str) -> dict[str, Any]:
+    return next(iter(reversed(physical_of(harbor, name))), {"status": "none"})
+
+
+def physical_of(harbor: Harbor, name: str) -> list[dict[str, Any]]:
+    """Return the physical backups, newest first."""
+    items = harbor.apps.call("GET", f"/v1/databases/{name}/backups")["items"]
+    return [each for each in items if each["method"] == "physical"]
 
 
 def test_what_a_cluster_does_not_offer_is_refused_with_a_sentence(harbor: Harbor) -> None:

@@ -72,6 +72,12 @@ def is_running(apps: Apps, name: str) -> bool:
     return bool(database(apps, name)["status"] == "running")
 
 
+def base_backups(apps: Apps) -> list[dict[str, Any]]:
+    """Return the complete physical backups."""
+    items = apps.call("GET", "/v1/databases/log-postgresql/backups")["items"]
+    return [each for each in items if (each["method"], each["status"]) == ("physical", "completed")]
+
+
 def wait_for_move(apps: Apps, name: str) -> None:
     try:
         wait_until(partial(is_running, apps, name), 2 * SOON_S)
@@ -101,6 +107,9 @@ def test_databases_move_with_their_data_and_apps_reach_them(tmp_path: Path) -> N
                     wait_until(partial(is_running, apps, name), SOON_S)
                     query(apps, name, "CREATE TABLE ships (name varchar(20))", write=True)
                     query(apps, name, "INSERT INTO ships VALUES ('gull'), ('tern')", write=True)
+                policy = {"enabled": True, "method": "physical"}
+                apps.call("PATCH", "/v1/databases/log-postgresql/backups", policy)
+                wait_until(lambda: len(base_backups(apps)) == 1, SOON_S)
                 passwords = {name: password(apps, name) for name in KINDS}
                 made = moorage("backup", backup, "--data", apps.running.data)
             end_runs(tmp_path / "data")
@@ -118,6 +127,7 @@ def test_databases_move_with_their_data_and_apps_reach_them(tmp_path: Path) -> N
                     assert (found["publicUrl"], found["statusReason"]) == (None, None)
                     assert len(cluster.objects("Pod", f"moorage.dev/name=database-{found['id']}")) == 1
                     query(apps, name, "INSERT INTO ships VALUES ('skua')", write=True)
+                wait_until(lambda: len(base_backups(apps)) == 2, SOON_S)
             with started_apps(data, None, settings) as apps:
                 for name in KINDS:
                     wait_until(partial(is_running, apps, name), SOON_S)

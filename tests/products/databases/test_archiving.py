@@ -16,7 +16,7 @@ from tests.products.databases.support import Team
 from moorage.app import App
 from moorage.core.artifacts import service as artifacts
 from moorage.core.db.store import Database as Store
-from moorage.core.db.tx import Tx
+from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS, ManualClock
 from moorage.errors import NotFound
 from moorage.products.databases import service
@@ -26,6 +26,7 @@ from moorage.products.databases.backups import tables as backup_tables
 from moorage.products.databases.backups.archiving import Archiver
 from moorage.products.databases.backups.service import FollowPolicy, StoredBackup
 from moorage.products.databases.backups.tables import WalFile
+from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 
@@ -75,13 +76,20 @@ async def test_everything_that_was_acknowledged_is_stored_once_asked_for(
 
     stored = await pieces(db, found)
     last = await asyncio.to_thread(postgres_physical.switch_wal, access)
-    (tmp_path / "wal").mkdir()
-    fetched = await archiver.fetch(found, "s1/000000010000000000000000", tmp_path / "wal")
+    added: list[tuple[str, int]] = []
+
+    async def add(name: str, packed: Path) -> None:
+        postgres_physical.decompress_wal(packed, tmp_path / "whole")
+        added.append((name, (tmp_path / "whole").stat().st_size))
+
+    fetched = await archiver.fetch(found, "s1/000000010000000000000000", tmp_path, add)
     assert stored
     assert {piece.folder for piece in stored} == {"s1"}
     assert max(piece.file for piece in stored if len(piece.file) == 24) < last
     assert set(waiting(yard, found)) <= {last}
-    assert sorted(os.listdir(tmp_path / "wal")) == sorted(piece.file for piece in stored)
+    assert sorted(name for name, _ in added) == sorted(piece.file for piece in stored)
+    assert {size for name, size in added if len(name) == 24} == {16 << 20}
+    assert list(tmp_path.glob("*.gz")) == []
     assert fetched == len(stored)
 
 
@@ -102,6 +110,30 @@ async def test_what_waits_is_taken_again_and_again(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert name not in waiting(yard, found)
+
+
+@ON_SQLITE
+async def test_what_waits_stays_while_the_database_is_changed(
+    yard: Yard, archiver: Archiver, db: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "ROUND_INTERVAL_S", 0.01)
+    found = await archived(yard)
+    before = await pieces(db, found)
+    archive = yard.servers.folder(found.id, "s1") / "archive"
+    (archive / "0000000100000000000000FF").write_bytes(b"log")
+    await db.write(lambda tx: move(tx, DATABASE, found, to=DatabaseStatus.UPDATING))
+    changed = await yard.team.row()
+    running = asyncio.create_task(archiver.run())
+
+    await asyncio.sleep(0.3)
+    during = await pieces(db, found)
+    await db.write(lambda tx: move(tx, DATABASE, changed, to=DatabaseStatus.RUNNING))
+    while "s1/0000000100000000000000FF" not in {piece.name for piece in await pieces(db, found)}:
+        await asyncio.sleep(0.01)
+
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert during == before
 
 
 @pytest.mark.deep

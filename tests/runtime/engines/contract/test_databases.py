@@ -7,9 +7,11 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pymysql
@@ -17,10 +19,12 @@ import pytest
 from tests.runtime.engines.kubernetes.database_pods import DatabasePod, DatabaseSite, software_of
 
 from moorage.core.kit.clock import SystemClock
+from moorage.products.databases.hosts.agent_physical import AgentPhysicalBackups
+from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.agent import certificates
 from moorage.runtime.database_servers.agent.certificates import Certificates
 from moorage.runtime.database_servers.agent.client import AgentAway, AgentClient
-from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, ServerFailed, ServerOptions
+from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, Recovery, ServerFailed, ServerOptions
 from moorage.runtime.database_servers.queries.model import StatementFailed, Watchdog
 from moorage.runtime.database_servers.server_folders import WORK, Restored
 from moorage.runtime.engines.kubernetes import observing
@@ -46,9 +50,10 @@ class Yard:
         self.pods.append(pod)
         return pod
 
-    async def create(self, type_: str) -> DatabasePod:
+    async def create(self, type_: str, *, archives: bool = False) -> DatabasePod:
         """Create a database as the product does."""
         pod = self.make(type_)
+        pod.archives = archives
         await self.engine.volumes.ensure(pod.volume, uid=0, size_mb=500)
         await self.engine.workloads.start(pod.spec())
         await self.until(lambda: answers(pod))
@@ -168,6 +173,71 @@ async def test_a_dump_is_downloaded_and_loaded_into_a_scratch_server(yard: Yard,
     assert (tables, list(rows.values())) == (1, [1])
     assert restored == found == Restored("s2", "s1")
     assert left == []
+
+
+async def test_a_base_backup_and_its_wal_bring_a_moment_back(yard: Yard, tmp_path: Path) -> None:
+    pod = await yard.create("postgresql", archives=True)
+    physical = AgentPhysicalBackups(lambda _: pod.client)
+    found = cast(Database, SimpleNamespace(disk_bytes=0))
+    options = ServerOptions(port=SCRATCH_PORT, memory_mb=64, cpu=1.0, is_open=False)
+    scratch = Access("restore-1", SCRATCH_PORT, pod.access.password)
+    await asyncio.to_thread(execute, pod, "CREATE TABLE ships (n int)")
+
+    files, first = await physical.copy(found, pod.software, pod.access, tmp_path / "backup")
+    await asyncio.to_thread(execute, pod, "INSERT INTO ships VALUES (1)")
+    moment = time.time_ns() // 1_000_000 + 1
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(execute, pod, "INSERT INTO ships VALUES (2)")
+    await physical.finish_segment(found, pod.access)
+    archived = await physical.archived(found, pod.folder)
+    await physical.begin_recovery(found, tmp_path / "backup", scratch.folder)
+    for name in archived:
+        await physical.fetch_wal(found, pod.folder, name, tmp_path / "wal")
+        await physical.add_wal(found, scratch.folder, name, tmp_path / "wal")
+        await physical.drop_wal(found, pod.folder, name)
+    await physical.end_recovery(found, pod.software, scratch.folder)
+
+    def replay() -> dict[str, int]:
+        recovery = replace(options, recovery=Recovery(moment))
+        pod.client.call("start_scratch", scratch.folder, recovery, scratch.password)
+        try:
+            return pod.kind.count_rows(scratch, pod.credentials)
+        finally:
+            pod.client.call("stop_scratch", scratch.folder, 10.0)
+
+    rows = await asyncio.to_thread(replay)
+    await physical.remove_wal(found, scratch.folder)
+
+    assert files > 100
+    assert first in archived
+    assert list(rows.values()) == [1]
+    assert await physical.archived(found, pod.folder) == []
+    assert os.listdir(yard.volume_of(pod) / WORK) == []
+    assert not (yard.volume_of(pod) / scratch.folder / "wal").exists()
+
+
+async def test_an_agent_keeps_to_the_names_of_wal_files_and_to_the_room_of_its_volume(
+    yard: Yard, tmp_path: Path
+) -> None:
+    pod = await yard.create("postgresql", archives=True)
+    physical = AgentPhysicalBackups(lambda _: pod.client)
+    (tmp_path / "file").write_bytes(b"x")
+    small = cast(Database, SimpleNamespace(disk_bytes=0))
+
+    for name in ("../wal", "postgresql.conf"):
+        with pytest.raises(ServerFailed, match="no name of"):
+            await physical.add_wal(small, pod.folder, name, tmp_path / "file")
+    with pytest.raises(ServerFailed, match="no name of a folder"):
+        await physical.drop_wal(small, pod.folder, "../moorage.json")
+    large = cast(Database, SimpleNamespace(disk_bytes=1 << 60))
+    with pytest.raises(ServerFailed, match="no room for the restored data"):
+        await physical.begin_recovery(large, tmp_path / "file", "restore-1")
+    with pytest.raises(ServerFailed, match="the copy is broken"):
+        await physical.begin_recovery(small, tmp_path / "file", "restore-1")
+    away = AgentPhysicalBackups(lambda _: AgentClient(pod.name, pod.certificates, lambda: None))
+
+    assert await away.archived(small, pod.folder) == []
+    assert os.listdir(yard.volume_of(pod) / WORK) == []
 
 
 async def test_statements_of_users_run_in_the_pod_and_end_when_they_are_cancelled(yard: Yard) -> None:

@@ -48,6 +48,7 @@ class DatabasePod:
     folder: str = "s1"
     credentials: Credentials = field(default_factory=lambda: Credentials("captain", "hunter2-hunter2", "harbor"))
     token: str = "token"
+    archives: bool = False
 
     def __post_init__(self) -> None:
         self.key, self.name, self.volume = f"d{self.number}", f"database-{self.number}", f"database-{self.number}"
@@ -71,7 +72,7 @@ class DatabasePod:
             type=self.software.type,
             software=self.software.name,
             folder=self.folder,
-            options=ServerOptions(port=self.port, memory_mb=MEMORY_MB, cpu=1.0),
+            options=ServerOptions(port=self.port, memory_mb=MEMORY_MB, cpu=1.0, archives=self.archives),
             name=self.name,
             authority=self.certificates.authority,
             certificate=self.certificates.server,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,11 @@ from moorage.errors import IllegalMove
 from moorage.products.databases import service
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups import tables as backup_tables
+from moorage.products.databases.hosts.ports import PhysicalBackups
 from moorage.products.databases.servers import Servers, primary_of, servers_of
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers.ports import ARCHIVE, ServerFailed
+from moorage.runtime.database_servers.ports import ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.database_servers.server_folders import WORK
 from moorage.runtime.engines.ports import CannotStart
@@ -37,6 +38,7 @@ from moorage.runtime.engines.ports import CannotStart
 ROUND_INTERVAL_S = 30.0
 
 Exclusive = Callable[[Database], AbstractAsyncContextManager[Any]]
+AddWal = Callable[[str, Path], Awaitable[None]]  # gets the name of a WAL file, and the compressed file
 
 
 class Archiver:
@@ -48,12 +50,19 @@ class Archiver:
         self.exclusive: Exclusive = contextlib.nullcontext  # keeps the replicator from the servers of a database
         self._locks: dict[int, asyncio.Lock] = {}  # by database: serialises uploads
 
+    @property
+    def _physical(self) -> PhysicalBackups:
+        return self._servers.host.physical
+
     async def run(self) -> None:
         """Upload the archives of all servers periodically, until cancelled."""
         await Rounds(self._telemetry, "archiver", ROUND_INTERVAL_S).run(self._empty_all)
 
     async def _empty_all(self) -> None:
         for database in await self._db.read(_archiving):
+            # A move to a cluster begins with an empty server on a folder whose name the stored WAL has already.
+            if database.status == DatabaseStatus.UPDATING:
+                continue
             try:
                 await self.empty(database)
             except Exception as error:  # noqa: BLE001 - an error of one database must not stop the others
@@ -62,13 +71,14 @@ class Archiver:
     async def empty(self, database: Database) -> int:
         """Upload all archived WAL files of a database; return their number."""
         servers = await self._db.read(lambda tx: servers_of(tx, database.org_id, database.id))
+        for each in servers:
+            await self._servers.access(database, each)
         return sum([await self.empty_folder(database, each.folder) for each in servers])
 
     async def empty_folder(self, database: Database, folder: str) -> int:
         """Upload the archived WAL files of one folder. Safe to repeat and to interrupt."""
-        archive = self._servers.folder(database.id, folder) / ARCHIVE
         async with self._locks.setdefault(database.id, asyncio.Lock()):
-            names = await asyncio.to_thread(postgres_physical.archived_files, archive)
+            names = await self._physical.archived(database, folder)
             for name in names:
                 await self._store(database, folder, name)
         return len(names)
@@ -76,35 +86,36 @@ class Archiver:
     async def flush(self, database: Database, server: Server) -> None:
         """Upload the WAL of all acknowledged transactions; raises ServerFailed."""
         access = await self._servers.access(database, server)
-        name = await asyncio.to_thread(postgres_physical.switch_wal, access)
-        await asyncio.to_thread(postgres_physical.wait_until_archived, access, name)
+        await self._physical.finish_segment(database, access)
         await self.empty_folder(database, server.folder)
 
-    async def fetch(self, database: Database, first: str, target: Path) -> int:
-        """Download the WAL files of a base backup, from `first` on; return their number."""
+    async def fetch(
+        self, database: Database, first: str, work: Path, add: Callable[[str, Path], Awaitable[None]]
+    ) -> int:
+        """Download the WAL files of a base backup, from `first` on, and pass each to `add`; return their number."""
         folder, _, file = first.partition("/")
         wal_files = await self._db.read(lambda tx: backups.wal_files_of(tx, database.org_id, database))
         needed = [each for each in wal_files if each.folder == folder and postgres_physical.is_needed(each.file, file)]
         for wal_file in needed:
-            packed = target / f".{wal_file.file}.gz"
+            packed = work / f"{wal_file.file}.gz"
             await self._artifacts.fetch(database.org_id, wal_file.digest, packed)
-            await asyncio.to_thread(postgres_physical.decompress_wal, packed, target / wal_file.file)
-            packed.unlink()
+            await add(wal_file.file, packed)
+            await asyncio.to_thread(packed.unlink)
         return len(needed)
 
     async def _store(self, database: Database, folder: str, file: str) -> None:
-        archive, name = self._servers.folder(database.id, folder) / ARCHIVE, f"{folder}/{file}"
+        name = f"{folder}/{file}"
         work = self._servers.root(database.id) / WORK
         packed = work / f"{folder}-{file}.gz"
-        await asyncio.to_thread(work.mkdir, mode=0o700, exist_ok=True)
+        await asyncio.to_thread(work.mkdir, mode=0o700, parents=True, exist_ok=True)
         try:
-            await asyncio.to_thread(postgres_physical.compress_wal, archive, file, packed)
+            await self._physical.fetch_wal(database, folder, file, packed)
             owner = backups.wal_owner(database, name)
             stored = await self._artifacts.put_file(database.org_id, packed, owner=owner)
             await self._db.write(
                 partial(_add_wal_file, org_id=database.org_id, database=database, name=name, stored=stored)
             )
-            await asyncio.to_thread(postgres_physical.drop_wal, archive, file)
+            await self._physical.drop_wal(database, folder, file)
         finally:
             await asyncio.to_thread(packed.unlink, missing_ok=True)
 
@@ -126,9 +137,8 @@ class Archiver:
         await run.write(partial(_set_running, org_id=database.org_id, database=database, why=why))
 
     async def _clear_archive(self, database: Database, primary: Server) -> None:
-        archive = self._servers.folder(database.id, primary.folder) / ARCHIVE
-        for name in await asyncio.to_thread(postgres_physical.archived_files, archive):
-            await asyncio.to_thread(postgres_physical.drop_wal, archive, name)
+        for name in await self._physical.archived(database, primary.folder):
+            await self._physical.drop_wal(database, primary.folder, name)
 
 
 @across_organizations("one machine archives the logs of everybody's servers")

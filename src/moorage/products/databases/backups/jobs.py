@@ -35,7 +35,6 @@ from moorage.products.databases.states import BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.runtime.database_servers import tools
 from moorage.runtime.database_servers.ports import ServerFailed
-from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.database_servers.server_folders import WORK
 from moorage.runtime.engines.ports import CannotStart
 
@@ -109,10 +108,7 @@ class BackupMaker:
         kind, software = self._servers.kind(database), self._servers.software(database)
         access = await self._servers.access(database, primary)
         if backup.method == backups.PHYSICAL:
-            work = file.parent / "copy"
-            await asyncio.to_thread(work.mkdir, mode=0o700)
-            await asyncio.to_thread(self._servers.own, database.id, work)
-            entries, first = await tools.in_thread(postgres_physical.copy, software, access, work, file)
+            entries, first = await self._servers.host.physical.copy(database, software, access, file)
             return entries, f"{primary.folder}/{first}"
         credentials = (await self._servers.secrets(database)).credentials
         await tools.in_thread(kind.dump, software, access, credentials, file)

@@ -20,7 +20,6 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
-from moorage.core.kit import folders
 from moorage.core.worker.run import Run
 from moorage.errors import IllegalMove, NotFound
 from moorage.products.databases import service
@@ -44,7 +43,6 @@ from moorage.products.databases.states import DATABASE, BackupStatus, DatabaseSt
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.runtime.database_servers import tools
 from moorage.runtime.database_servers.ports import (
-    DATA,
     SCRATCH_PORT,
     Access,
     Recovery,
@@ -52,7 +50,6 @@ from moorage.runtime.database_servers.ports import (
     ServerOptions,
     Software,
 )
-from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.database_servers.server_folders import Restored
 from moorage.runtime.engines.ports import CannotStart
 
@@ -123,22 +120,19 @@ class Rebuilder:
         kind, software = self._servers.kind(database), self._servers.software(database)
         if backup.software != software.name or backup.first_wal is None:
             raise ServerFailed(f"it is of {backup.software}, and the database runs on {software.name}")
-        target = self._servers.folder(database.id, folder)
-        temporary = _temporary(target)
-        await asyncio.to_thread(_make_empty, temporary)
-        await tools.in_thread(postgres_physical.unpack, file, temporary)
+        host = self._servers.host
+        await host.physical.begin_recovery(database, file, folder)
         if target_ms is not None:
-            await self._archiver.fetch(database, backup.first_wal, temporary / postgres_physical.WAL)
-        await asyncio.to_thread(self._servers.seal, database.id, temporary)
-        await tools.in_thread(postgres_physical.verify, software, temporary / DATA)
-        await asyncio.to_thread(_replace, temporary, target)
+            add_wal = partial(host.physical.add_wal, database, folder)
+            await self._archiver.fetch(database, backup.first_wal, file.parent, add_wal)
+        await host.physical.end_recovery(database, software, folder)
         options = replace(scratch_options(database), recovery=Recovery(target_ms))
-        async with self._servers.scratch(database, target, options) as access:
+        async with host.scratch(database, folder, options) as access:
             await self._set_passwords(database, software, access)
             credentials = (await self._servers.secrets(database)).credentials
             await asyncio.to_thread(kind.set_read_only, access, credentials, False)
             await tools.in_thread(kind.count_rows, access, credentials)
-        await asyncio.to_thread(folders.remove, target / postgres_physical.WAL)
+        await host.physical.remove_wal(database, folder)
 
     async def _set_passwords(self, database: Database, software: Software, access: Access) -> None:
         """Set the current passwords, which may differ from those in the backup."""
@@ -146,20 +140,6 @@ class Rebuilder:
         await asyncio.to_thread(kind.set_admin_password, software, access)
         replica = secrets.replica if database.is_replicated else None
         await asyncio.to_thread(kind.provision, access, secrets.credentials, replica)
-
-
-def _make_empty(folder: Path) -> None:
-    folders.remove(folder)
-    folder.mkdir(mode=0o700)
-
-
-def _replace(source: Path, target: Path) -> None:
-    folders.remove(target)
-    source.rename(target)
-
-
-def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.new")
 
 
 def scratch_options(database: Database) -> ServerOptions:

@@ -124,8 +124,6 @@ def is_archiving(database: Database) -> bool:
 
 
 def check_physical(database: Database) -> None:
-    if database.host is not None:
-        raise bad_field("method", "should be logical: there are no physical backups in a cluster yet")
     if database.engine != "postgresql":
         raise bad_field("method", "should be logical: only PostgreSQL has physical backups")
 

@@ -17,6 +17,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit import folders as local_folders
 from moorage.core.kit.decoding import decode
 from moorage.core.vault import service as vault
+from moorage.products.databases.hosts.agent_physical import AgentPhysicalBackups
 from moorage.products.databases.hosts.ports import CERTIFICATES, FOLDER_GONE, FolderGone, Secrets
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers.agent import certificates, model
@@ -139,6 +140,7 @@ class AgentHost:
         self._local = db.env.settings.folder("databases")
         self.folders = AgentFolders(self._clients)
         self.trash = AgentTrash(agents, self._clients, self._local)
+        self.physical = AgentPhysicalBackups(self._clients.of)
 
     def kind(self, database: Database) -> ServerKind:
         return RemoteKind(partial(self._clients.of, database), database.engine)
@@ -219,6 +221,7 @@ class AgentHost:
     async def scratch(self, database: Database, folder: str, options: ServerOptions) -> AsyncIterator[Access]:
         client = self._clients.of(database)
         secrets = await self._db.read(lambda tx: vault.find(tx, database.org_id, database.resource, "admin"))
+        # A recovery accepts connections only at its end, so the WAL does not ask for the settings of its server.
         memory_mb = max(MIN_SCRATCH_MB, options.memory_mb // SCRATCH_SHARE)
         access = Access(folder, options.port, secrets or "")
         smaller = replace(options, memory_mb=memory_mb)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from moorage.core.kit import folders
 from moorage.products.databases.hosts import trash
+from moorage.products.databases.hosts.local_physical import LocalPhysicalBackups, ServerFolders
 from moorage.products.databases.hosts.ports import Secrets
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers import server_folders
@@ -22,14 +23,12 @@ from moorage.runtime.engines.ports import Metrics, ServerSpec
 from moorage.settings import Settings
 
 
-class LocalServers(Protocol):
+class LocalServers(ServerFolders, Protocol):
     """Folders and processes of servers on this machine."""
 
     metrics: Metrics
 
     def root(self, database_id: int) -> Path: ...
-
-    def folder(self, database_id: int, name: str) -> Path: ...
 
     def volume(self, folder: Path) -> str: ...
 
@@ -100,6 +99,7 @@ class LocalHost:
         self._servers = servers
         self.folders = LocalFolders(servers)
         self.trash = LocalTrash(servers, settings.folder("trash"))
+        self.physical = LocalPhysicalBackups(servers)
 
     def kind(self, database: Database) -> ServerKind:
         return kind_of(database.engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
 from moorage.core.kit.records import dataclass
@@ -62,6 +63,40 @@ class Trash(Protocol):
     async def purge(self, database: Database) -> None: ...
 
 
+class PhysicalBackups(Protocol):
+    """Base backups and archived WAL of PostgreSQL servers, and folders that are recovered from them."""
+
+    async def copy(self, database: Database, software: Software, access: Access, target: Path) -> tuple[int, str]:
+        """Write a base backup to a file; return its number of files and the first WAL segment that it needs."""
+        ...
+
+    async def archived(self, database: Database, folder: str) -> list[str]:
+        """Return the archived WAL files of a server's folder, oldest first."""
+        ...
+
+    async def fetch_wal(self, database: Database, folder: str, name: str, target: Path) -> None:
+        """Write an archived WAL file to a compressed file."""
+        ...
+
+    async def drop_wal(self, database: Database, folder: str, name: str) -> None: ...
+
+    async def finish_segment(self, database: Database, access: Access) -> None:
+        """Archive the WAL of all acknowledged transactions."""
+        ...
+
+    async def begin_recovery(self, database: Database, backup: Path, folder: str) -> None: ...
+
+    async def add_wal(self, database: Database, folder: str, name: str, packed: Path) -> None: ...
+
+    async def end_recovery(self, database: Database, software: Software, folder: str) -> None:
+        """Verify the files; a scratch server on the folder then replays the WAL."""
+        ...
+
+    async def remove_wal(self, database: Database, folder: str) -> None:
+        """Delete the WAL that a scratch server has replayed."""
+        ...
+
+
 class Host(Protocol):
     has_agents: bool
 
@@ -70,6 +105,9 @@ class Host(Protocol):
 
     @property
     def trash(self) -> Trash: ...
+
+    @property
+    def physical(self) -> PhysicalBackups: ...
 
     def kind(self, database: Database) -> ServerKind: ...
 

@@ -195,6 +195,9 @@ def _finish(tx: Tx, org_id: int, database_id: int) -> None:
     linking.update_secret(tx, org_id, moved)
     linking.restart(tx, org_id, moved)
     audit.record(tx, org_id, THE_PLATFORM, "database.moved", service.target_of(moved))
+    if backups.is_archiving(moved):
+        # Point-in-time recovery in the cluster needs a base backup of its server.
+        backups.request(tx, org_id, moved, backups.BY_SCHEDULE)
 
 
 @across_organizations("the job names the organization")

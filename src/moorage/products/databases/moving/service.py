@@ -45,9 +45,7 @@ def _begin(tx: Tx, org_id: int, database: Database, agents: Agents) -> bool:
     if database.is_replicated:
         move(tx, DATABASE, database, to=DatabaseStatus.FAILED, status_reason=NO_REPLICA_SET)
         return False
-    # A cluster has neither public databases nor physical backups.
-    for name, value in (("visibility", "private"), ("backup_method", "logical")):
-        service.set_column(tx, org_id, database, name, value)
+    service.set_column(tx, org_id, database, "visibility", "private")  # A cluster has no public databases.
     move(tx, DATABASE, database, to=DatabaseStatus.UPDATING, status_reason=BEGUN)
     service.add_job(tx, org_id, database, MoveDatabase(org_id, database.id))
     return True

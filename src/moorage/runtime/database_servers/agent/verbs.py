@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from moorage.core.kit import folders
@@ -16,6 +17,7 @@ from moorage.runtime.database_servers.agent.model import AgentConfig
 from moorage.runtime.database_servers.agent.process import Processes
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.ports import (
+    ARCHIVE,
     Access,
     Counters,
     Credentials,
@@ -25,6 +27,7 @@ from moorage.runtime.database_servers.ports import (
     Software,
     StatisticsSession,
 )
+from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.database_servers.queries.model import Result, TableDetail, TableSummary, Watchdog
 from moorage.runtime.database_servers.queries.runners import runner_of
 from moorage.runtime.database_servers.server_folders import WORK, Restored
@@ -163,6 +166,53 @@ class Verbs:
 
     def remove_file(self, name: str) -> None:
         self.file(name).unlink(missing_ok=True)
+
+    # Physical backups of PostgreSQL.
+
+    def copy(self, access: Access, name: str) -> str:
+        """Write a base backup to a file of this name; return the first WAL segment that it needs."""
+        target = self.file(name)
+        work = target.with_name(f"{name}.copy")
+        used = self.used_bytes(access.folder)
+        if self.free_bytes() < 2 * used:
+            raise ServerFailed(
+                f"its volume has no room for a base backup of {used >> 20} MB, which is packed beside the data: "
+                "a larger tier has more, and logical backups need less"
+            )
+        folders.remove(work)
+        work.mkdir(mode=0o700)
+        try:
+            return postgres_physical.copy(self._find_software(), self._at(access), work, target)[1]
+        finally:
+            folders.remove(work)
+
+    def archived(self, folder: str) -> list[str]:
+        return postgres_physical.archived_files(self._path(folder) / ARCHIVE)
+
+    def compress_wal(self, folder: str, file: str, name: str) -> None:
+        """Write an archived WAL file to a file of this name."""
+        postgres_physical.compress_wal(self._path(folder) / ARCHIVE, _checked(file), self.file(name))
+
+    def drop_wal(self, folder: str, file: str) -> None:
+        postgres_physical.drop_wal(self._path(folder) / ARCHIVE, _checked(file))
+
+    def finish_segment(self, access: Access) -> None:
+        postgres_physical.finish_segment(self._at(access))
+
+    def begin_recovery(self, folder: str, name: str) -> None:
+        """Unpack an uploaded base backup."""
+        postgres_physical.begin_recovery(self.file(name), self._path(folder))
+
+    def add_wal(self, folder: str, file: str, name: str) -> None:
+        """Add an uploaded WAL file to the folder to recover."""
+        postgres_physical.add_wal(self.file(name), self._path(folder), file)
+
+    def end_recovery(self, folder: str) -> None:
+        seal = partial(server_folders.seal, database_id=self._config.database_id)
+        postgres_physical.end_recovery(self._find_software(), self._path(folder), seal)
+
+    def remove_wal(self, folder: str) -> None:
+        folders.remove(self._path(folder) / postgres_physical.WAL)
 
     # Statements of users: see QueryRunner. The platform ends one by the number that it gave it.
 

@@ -15,7 +15,7 @@ import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from moorage.core.kit import folders
@@ -97,6 +97,34 @@ def unpack(packed: Path, folder: Path) -> None:
     data.chmod(0o700)  # The files need no fsync: a server syncs its data folder when it starts a recovery.
 
 
+def begin_recovery(packed: Path, target: Path) -> None:
+    """Unpack a base backup beside the folder to recover, replacing a previous attempt."""
+    temporary = _temporary(target)
+    folders.remove(temporary)
+    temporary.mkdir(mode=0o700)
+    unpack(packed, temporary)
+
+
+def add_wal(packed: Path, target: Path, name: str) -> None:
+    """Add a compressed WAL file to the folder to recover."""
+    if not _WAL_FILE.fullmatch(name):
+        raise ServerFailed(f"{name!r} is no name of a WAL file")
+    decompress_wal(packed, _temporary(target) / WAL / name)
+
+
+def end_recovery(software: Software, target: Path, seal: Callable[[Path], None]) -> None:
+    """Verify the unpacked base backup and move it to its folder, where a scratch server replays the WAL."""
+    temporary = _temporary(target)
+    seal(temporary)
+    verify(software, temporary / DATA)
+    folders.remove(target)
+    temporary.rename(target)
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.new")
+
+
 def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     """Extract a file or folder; rejects other types and paths outside the folder.
 
@@ -124,6 +152,11 @@ def _unpacking(packed: Path) -> Iterator[tarfile.TarFile]:
                 raise_if_cancelled()
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
         raise ServerFailed(f"the copy is broken: {error}") from error
+
+
+def finish_segment(access: Access) -> None:
+    """Archive the WAL of all acknowledged transactions; raises ServerFailed on timeout."""
+    wait_until_archived(access, switch_wal(access))
 
 
 def switch_wal(access: Access) -> str:
