@@ -36,7 +36,7 @@ def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
     folder = make(tmp_path / "one", ["a.txt", "b/run"], at=1)
     (folder / "b" / "run").chmod(0o755)
 
-    zips_writer.pack(folder, tmp_path / "one.zip")
+    files = zips_writer.pack(folder, tmp_path / "one.zip")
     entries = zips.extract(tmp_path / "one.zip", tmp_path / "out", CAPS)
 
     assert [(entry.name, entry.is_folder, entry.executable) for entry in entries] == [
@@ -45,6 +45,7 @@ def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
         ("empty", True, False),
     ]
     assert (tmp_path / "out" / "b" / "run").read_text() == "b/run"
+    assert files == 2
 
 
 def test_an_executable_bit_makes_another_archive(tmp_path: Path) -> None:

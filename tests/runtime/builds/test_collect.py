@@ -15,6 +15,7 @@ from tests.runtime.builds.build_support import write_files
 from moorage.core.kit import zips, zips_writer
 from moorage.runtime.builds import collect
 from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.sandbox.heavy import Refused
 from moorage.runtime.workers.runtimes import installed, resolve
 
 
@@ -35,6 +36,14 @@ def test_a_plain_folder_stays_as_it_is_and_can_be_packed(site: Path, tmp_path: P
 
     assert files == 2
     assert [entry.name for entry in packed] == ["assets/a.js", "index.html"]
+
+
+def test_a_full_disk_is_named_when_a_release_is_packed(site: Path, tmp_path: Path) -> None:
+    (site / "index.html").write_text("hello")
+
+    with pytest.raises(Refused, match="No space left on device"):
+        collect.pack(str(site), "/dev/full")
+    assert collect.pack(str(site), str(tmp_path / "package.zip")) == len(os.listdir(site))
 
 
 def test_links_that_stay_inside_become_copies(site: Path) -> None:

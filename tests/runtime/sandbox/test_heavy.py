@@ -92,6 +92,17 @@ async def test_an_organization_that_uses_much_cpu_time_gets_the_idle_class(
     assert other["pid"] == first["pid"]
 
 
+async def test_work_without_credits_never_gets_the_idle_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heavy_module, "MAX_CREDIT_S", 0.2)
+    packing = HeavyWork(has_credits=False)
+
+    await packing.run(1, f"{TASKS}:burn", "0.3")
+    after = await packing.run(1, f"{TASKS}:describe")
+    packing.close()
+
+    assert after["is idle class"] is False
+
+
 async def test_a_process_in_the_platform_cgroup_joins_its_idle_group(tmp_path: Path) -> None:
     bases = [tree.folder for tree in files.own_hierarchies() if "cpu" in tree.controllers and not tree.is_v2]
     name = f"moorage-t{os.getpid()}-"

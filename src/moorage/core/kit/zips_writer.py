@@ -20,8 +20,9 @@ COMPRESSION_LEVEL = 1  # Dependencies of an app can be 300 MB; higher levels tak
 _MMAP_BYTES = 8 * 2**20
 
 
-def pack(folder: Path, target: Path) -> None:
-    """Write a folder as an archive; only empty folders get an entry."""
+def pack(folder: Path, target: Path) -> int:
+    """Write a folder as an archive; only empty folders get an entry. Returns the number of files."""
+    files = 0
     start = len(os.fspath(folder)) + 1
     entries = {entry.path[start:]: entry for entry in folders.walk(folder)}
     with zipfile.ZipFile(target, "w") as archive:
@@ -34,6 +35,8 @@ def pack(folder: Path, target: Path) -> None:
             mode = stat.S_IFREG | (0o755 if is_program else 0o644)
             with _content(entry.path) as content:
                 archive.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)
+            files += 1
+    return files
 
 
 @contextlib.contextmanager

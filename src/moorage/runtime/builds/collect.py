@@ -15,9 +15,10 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from moorage.core.kit import folders, zips
+from moorage.core.kit import folders, zips, zips_writer
 from moorage.core.kit.records import dataclass
 from moorage.runtime.builds.ports import BuildFailed, Kind
+from moorage.runtime.sandbox.heavy import Refused
 from moorage.runtime.workers.runtimes import installed
 
 MB = 2**20
@@ -102,6 +103,14 @@ def collect(output: Path, kind: Kind, *, root: Path | None = None, say: Callable
         if not is_app or not _handle_package_link(output, inside, link, say):
             copies.replace(link)
     return _count(output, limits, is_case_sensitive=is_app)
+
+
+def pack(folder: str, target: str) -> int:
+    """Write the files of a release as an archive; return their number. Runs in a process of HeavyWork."""
+    try:
+        return zips_writer.pack(Path(folder), Path(target))
+    except OSError as error:
+        raise Refused(error.strerror or str(error)) from None
 
 
 def _handle_package_link(output: Path, inside: Path, link: Path, say: Callable[[str], None]) -> bool:

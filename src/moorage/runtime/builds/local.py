@@ -10,26 +10,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked, walk
-from moorage.core.kit import folders, zips_writer
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.kit import folders
+from moorage.runtime.builds import collect
 from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.ports import BuildRequest, Built, Plan, Sink, Source, StoredBuild
+from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink, Source, StoredBuild
+from moorage.runtime.sandbox.heavy import HeavyWork, Refused
 from moorage.settings import Settings
+
+PACK = f"{collect.__name__}:pack"
 
 
 class LocalBuilds:
     def __init__(
-        self, settings: Settings, builder: Builder, artifacts: ArtifactStore, releases_of: Callable[[Plan], Unpacked]
+        self,
+        settings: Settings,
+        builder: Builder,
+        artifacts: ArtifactStore,
+        releases_of: Callable[[Plan], Unpacked],
+        packing: HeavyWork | None = None,
     ) -> None:
         """`releases_of` returns the folders from which the result runs on this machine."""
         self._settings = settings
         self._builder = builder
         self._artifacts = artifacts
         self._releases_of = releases_of
+        # In the control process, the many entries of a large release would take the interpreter lock and memory. The
+        # idle class would make a deployment wait for builds of the same organization.
+        self._packing = packing or HeavyWork(has_credits=False)
 
     def with_releases(self, releases: Unpacked) -> LocalBuilds:
         """Return builds with the same queue and other folders for their results."""
-        return LocalBuilds(self._settings, self._builder, self._artifacts, lambda _: releases)
+        return LocalBuilds(self._settings, self._builder, self._artifacts, lambda _: releases, self._packing)
 
     async def build(self, request: BuildRequest, source: Source, sink: Sink) -> StoredBuild:
         scratch = self._settings.folder("builds") / secrets.token_hex(8)
@@ -46,8 +58,10 @@ class LocalBuilds:
             self._builder.deletions.begin(scratch)
 
     async def _store(self, request: BuildRequest, built: Built, packed: Path) -> StoredBuild:
-        files = await asyncio.to_thread(_count_files, built.folder)
-        await asyncio.to_thread(zips_writer.pack, built.folder, packed)
+        try:
+            files = int(await self._packing.run(request.image.org_id, PACK, str(built.folder), str(packed)))
+        except Refused as error:
+            raise BuildFailed(f"the files cannot be packed: {error}") from None
         stored = await self._artifacts.put_file(request.image.org_id, packed, owner=request.image.owner)
         await place_release(self._releases_of(built.plan), stored.digest, built.folder)
         return StoredBuild(built.plan, stored.digest, files)
@@ -56,10 +70,6 @@ class LocalBuilds:
         root = self._settings.folder("builds")
         for folder in list(root.iterdir()) if root.is_dir() else []:
             await asyncio.to_thread(folders.remove, folder)
-
-
-def _count_files(folder: Path) -> int:
-    return sum(path.is_file() for path in walk(folder))
 
 
 async def place_release(releases: Unpacked, digest: str, folder: Path) -> None:

@@ -61,10 +61,12 @@ class CpuCredits:
 class HeavyWork:
     """Runs functions in the pool, one at a time per organization."""
 
-    def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_TIMEOUT_S) -> None:
+    def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_TIMEOUT_S, *, has_credits: bool = True) -> None:
+        """Without credits, work never gets the idle class."""
         # Work in the idle class may take long on a busy machine, so other work does not wait for its processes.
         self._free = {in_idle_class: asyncio.Semaphore(processes) for in_idle_class in (False, True)}
         self._idle_s = idle_s
+        self._has_credits = has_credits
         self._credits = CpuCredits()
         self._idle: dict[bool, list[Child]] = {False: [], True: []}  # by whether they are in the idle class
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +82,7 @@ class HeavyWork:
         self._calls[org_id] += 1
         try:
             async with lock:
-                in_idle_class = self._credits.are_spent(org_id)
+                in_idle_class = self._has_credits and self._credits.are_spent(org_id)
                 async with self._free[in_idle_class]:
                     call = partial(self._call, in_idle_class, work, args)
                     answer = await call() or await call()
