@@ -189,6 +189,24 @@ async def test_an_install_script_that_cannot_download_does_not_stop_an_installat
     assert "$ npm install --ignore-scripts" in site.log.system
 
 
+@pytest.mark.parametrize(("script", "is_given"), [("cd pages && node build.js", True), ("node other.js", False)])
+async def test_an_old_bundler_of_pages_that_a_script_builds_gets_old_digests(
+    site: Site, script: str, is_given: bool
+) -> None:
+    write = "require('fs').writeFileSync('/work/index.html', String(process.env.NODE_OPTIONS))"
+    files = {
+        "package.json": {"scripts": {"build": script}},
+        "pages/package.json": {"devDependencies": {"webpack": "^4.46.0"}},
+        "broken/package.json": "{",
+        "pages/build.js": write,
+        "other.js": write,
+    }
+
+    built = await site.build("npm run build", files, is_default_build=True)
+
+    assert ("--openssl-legacy-provider" in (built.folder / "index.html").read_text()) is is_given
+
+
 @pytest.mark.parametrize(("fetched_version", "is_given"), [("16.20.2", False), ("18.20.8", True)])
 async def test_an_old_bundler_gets_old_digests_unless_an_old_node_was_fetched_for_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, fetched_version: str, is_given: bool

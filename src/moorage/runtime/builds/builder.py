@@ -187,7 +187,7 @@ class Builder:
 def _node_options(folder: reading.Folder, version: str) -> str:
     """Return the option with which old bundlers run; Node.js before version 17 needs none and refuses it."""
     major = (node_versions.parse(version) or versions.machine_version() or (0,))[0]
-    return openssl.OPTION if major >= 17 and table.node.needs_old_openssl(folder) else ""
+    return openssl.OPTION if major >= 17 and node_versions.needs_old_digests(folder) else ""
 
 
 async def _with_database(

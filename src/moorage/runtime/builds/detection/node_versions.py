@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.workspaces import install_folder
+from moorage.runtime.builds.ports import BuildFailed
 
 Version = tuple[int, int, int]
 FILES = (".nvmrc", ".node-version")
@@ -52,6 +53,8 @@ _NEW_TOOLS = (
     ("@docusaurus/core", 3, ">=18"), ("@sveltejs/kit", 2, ">=18.13"), ("@nestjs/core", 11, ">=20"),
     ("@react-router/dev", 7, ">=20"),
 )  # fmt: skip
+# First major versions of bundlers that do without the digests of OpenSSL 1.
+_NEW_DIGESTS = {"react-scripts": 5, "@vue/cli-service": 5, "nuxt": 3, "webpack": 5, "gatsby": 3, "preact-cli": 4}
 _NEWEST = frozenset({"latest", "*", "x", "next", "canary"})  # versions of a dependency without a number
 _NEW_PNPM = re.compile(r"pnpm@(?:1[1-9]|[2-9]\d)\.")
 _NODE_OF_NEW_PNPM = ">=22.13"
@@ -122,6 +125,25 @@ def _of_old_tool(folder: Folder) -> Wanted | None:
         if match and int(match[1]) <= newest_major:
             found.append(Wanted(f"{name} {match[1]} of package.json", version, version))
     return min(found, key=lambda each: int(each.range), default=None)
+
+
+def needs_old_digests(folder: Folder) -> bool:
+    """Return whether a bundler uses digests that Node.js since version 17 refuses by default.
+
+    The scripts of a server often build pages in a sub-folder.
+    """
+    words = set(re.findall(r"[\w-]+", " ".join(folder.scripts.values())))
+    pages = [Folder(folder.root, f"{folder.base}/{name}".strip("/")) for name in folder.folders() if name in words]
+    return _has_old_bundler(folder) or any(map(_has_old_bundler, pages))
+
+
+def _has_old_bundler(folder: Folder) -> bool:
+    try:
+        packages = folder.node_packages
+    except BuildFailed:  # The package.json of a sub-folder is not valid, and may not be needed.
+        return False
+    majors = {name: re.match(r"[^0-9]*(\d{1,6})", packages.get(name, "")) for name in _NEW_DIGESTS}
+    return any(match and 0 < int(match[1]) < _NEW_DIGESTS[name] for name, match in majors.items())
 
 
 def older(folder: Folder, current: Version, output: str) -> str:

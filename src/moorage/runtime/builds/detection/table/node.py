@@ -475,9 +475,3 @@ _FILES = Sign(
     lambda folder: next((name for name in server_files(folder) if folder.has(name)), None),
 )
 LAST = (app("Node.js file", PACKAGE | _FILES),)
-
-
-def needs_old_openssl(folder: Folder) -> bool:
-    """Return whether the bundler hashes with MD4, which newer versions of Node.js refuse by default."""
-    first = {"react-scripts": 5, "@vue/cli-service": 5, "nuxt": 3, "webpack": 5, "gatsby": 3, "preact-cli": 4}
-    return any(0 < _major(folder, name) < major for name, major in first.items())
