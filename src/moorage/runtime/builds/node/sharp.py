@@ -52,7 +52,19 @@ def _script(layout: Layout, places: list[str]) -> str:
     pack = f"mv {fresh}/node_modules/sharp {fresh}/sharp && mv {fresh}/node_modules {fresh}/sharp/node_modules"
     listed = " ".join(map(shlex.quote, places)) if places else "node_modules/sharp"
     copy = f'for place in {listed}; do rm -rf "$place" && mkdir -p "$place" && cp -R {fresh}/sharp/. "$place"; done'
-    return f"rm -rf {fresh} && mkdir {fresh} && {install} && {pack} && (cd {own} && {copy})"
+    patch = f"sed -i {shlex.quote(_loading_by_path(layout))} {fresh}/sharp/lib/sharp.js"
+    return f"rm -rf {fresh} && mkdir {fresh} && {install} && {pack} && {patch} && (cd {own} && {copy})"
+
+
+def _loading_by_path(layout: Layout) -> str:
+    """Return the script of sed that lets sharp load its library by its path.
+
+    Gatsby bundles the code of sharp, and refuses bundles that import a package.
+    """
+    name = "sharp-${runtimePlatform}"
+    own = f"{layout.root or layout.base}/{NODE_MODULES}/sharp/{NODE_MODULES}/@img/{name}/lib/{name}.node"
+    load = f"const own = {{ exports: {{}} }}; process.dlopen(own, `{own}`); sharp = own.exports"
+    return f"s|^if (sharp) {{|if (!sharp) try {{ {load}; }} catch (err) {{ errors.push(err); }}\\n&|"
 
 
 def _places(folder: Folder) -> Iterator[str]:

@@ -24,6 +24,8 @@ _OTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 # Up to Python 3.11 a new environment has setuptools, and older packages import its pkg_resources without listing it.
 USUAL = "setuptools<81; python_version < '3.12'"
+# Folders of packages that apps do not import: a third of the files of pandas and its like.
+TESTS = "/site-packages/.*/tests?/"
 OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
 FIXED = "fixed.txt"
@@ -66,7 +68,7 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     commands += _with_uv(manager, plan, folder, layout) if layout.uv else _with_pip(manager, plan, folder, layout)
     repair = Step(old_names.LABEL, old_names.argv(PYTHON), without=_OTHER_PYTHON, is_optional=True, is_quiet=True,
                   is_cached=True)  # fmt: skip
-    compile_all = compiling(f"{layout.base}/{VENV}/lib")
+    compile_all = compiling(f"{layout.base}/{VENV}/lib", "-x", TESTS)
     number = sum(step.is_cached for step in commands)
     return [*commands[:number], *([repair] if number > 1 else []), compile_all, *commands[number:]]
 
