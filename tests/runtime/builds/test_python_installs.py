@@ -103,7 +103,7 @@ async def test_a_project_that_is_no_package_after_all_is_deployed_with_its_depen
 async def test_uwsgi_and_psycopg2_that_cannot_be_compiled_are_replaced_together(tmp_path: Path) -> None:
     files = {
         "main.py": "",
-        "requirements.txt": "uwsgi @ file:///work/uwsgi\npsycopg2 @ file:///work/psycopg2\n",
+        "requirements.txt": "uwsgi @ file:./uwsgi\npsycopg2 @ file:./psycopg2\n",
         "uwsgi/setup.py": "raise SystemExit('cannot find -lpython3')\n",
         "psycopg2/setup.py": "raise SystemExit('Error: pg_config executable not found.')\n",
     }

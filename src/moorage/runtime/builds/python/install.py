@@ -33,7 +33,7 @@ BUILD_TOOLS = "build-tools.txt"
 WHEELS, RAISED = "wheels.txt", "raised.txt"
 NEWER = "newer-"  # begins the names of lock files in which newer versions of compiled packages are allowed
 _CANNOT_COMPILE = re.compile(rf"Failed to build `(?:{'|'.join(map(re.escape, companions.COMPILED))})\b")
-_NO_WHEELS = re.compile(r"has no (?:usable )?wheels")
+_NO_WHEELS = re.compile(rf"has no (?:usable )?wheels|Failed to build `(?:{'|'.join(companions.SMALL)})\b")
 # Last versions with which older source packages can be built, such as PyYAML 5.4.
 _OLD_BUILD_TOOLS = "setuptools<58\ncython<3\n"
 _NEEDS_OLD_TOOLS = re.compile(
@@ -82,7 +82,8 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     for package, compiled in _COMPILED.items():
         # A condition that is never met leaves a package out.
         (target / f"{package}-{OVERRIDES}").write_text(f"{package} ; python_version < '0'\n{compiled}\n")
-    (target / WHEELS).write_text("".join(f"--only-binary={name}\n" for name in companions.COMPILED))
+    large = [name for name in companions.COMPILED if name not in companions.SMALL]
+    (target / WHEELS).write_text("".join(f"--only-binary={name}\n" for name in large))
     (target / RAISED).write_text("".join(f"{each}\n" for each in companions.raised(folder)))
     (target / BUILD_TOOLS).write_text(_OLD_BUILD_TOOLS)
     (target / FIXED).write_text("".join(f"{each}\n" for each in companions.fixed(folder)))

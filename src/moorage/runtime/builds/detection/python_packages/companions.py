@@ -76,6 +76,7 @@ COMPILED = {
     # pydantic is listed because it needs exactly one version of pydantic-core.
     **dict.fromkeys(("pydantic", "pydantic-core", "watchfiles", "rpds-py", "tiktoken", "tokenizers"), 1),
 }
+SMALL = frozenset({"markupsafe"})  # compiled in a second, also without a compiler
 _NEXT_MAJOR = {"pillow": 10}  # which removed names that older code uses, and whose predecessor has wheels
 _LIMITED = re.compile(rf"{_NAME}[^#;]{{0,200}}?(?:==|~=|<|@)")
 _LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
