@@ -91,6 +91,8 @@ def test_the_version_comes_from_the_files_of_version_managers_and_then_from_pack
         ({"dependencies": {"@strapi/strapi": "4.1.7"}, "engines": {"node": ">=10.0.0"}}, "", "18"),
         ({"dependencies": {"sqlite3": "^4.0.4", "better-sqlite3": "^7.4.0"}}, "", "14"),
         ({"dependencies": {"better-sqlite3": "^7.4.0"}}, "", "18"),
+        ({"dependencies": {"next": "14.1.4", "react-lottie": "^1.2.4"}}, "", "20 >=18.17"),
+        ({"dependencies": {"gatsby": "^5.14.6"}}, "", "22 >=18"),
         ({"dependencies": {"sqlite3": "^5.1.7", "bcrypt": "^5.0.0"}}, "", None),
     ],
 )

@@ -30,12 +30,14 @@ _LAST_MINOR = 99
 # version 17, lacks the digest that webpack 4 uses; versions of node-sass have binaries for few versions of Node.js.
 # Node.js 24.19 and newer aborts when it collects a statement of better-sqlite3 before version 13. Umi imports spdy,
 # which needs the internal module http_parser that Node.js 24 removed. The msgpackr in lock files of Gatsby writes
-# beyond the end of its buffers, which Node.js 24 refuses. Strapi names its newest Node.js, and Yarn checks that. The
-# last ones are compiled, and fit to the V8 of their time.
+# beyond the end of its buffers, which Node.js 24 refuses. lottie-web uses `document` where there is a `navigator`,
+# which Node.js has since version 21. Strapi names its newest Node.js, and Yarn checks that. The last ones are
+# compiled, and fit to the V8 of their time.
 _OLD_TOOLS = (
     ("gulp", 3, "10"), ("node-sass", 4, "14"), ("node-sass", 6, "16"), ("node-sass", 8, "18"),
     ("webpack", 4, "16"), ("react-scripts", 4, "16"), ("@vue/cli-service", 4, "16"), ("gatsby", 2, "16"),
     ("gatsby", 5, "22"), ("nuxt", 2, "18"), ("next", 11, "16"), ("@angular/cli", 12, "14"),
+    ("lottie-web", 5, "20"), ("lottie-react", 2, "20"), ("react-lottie", 1, "20"),
     ("better-sqlite3", 7, "18"), ("better-sqlite3", 12, "22"), ("umi", 4, "22"), ("@umijs/max", 4, "22"),
     ("strapi", 3, "14"), ("@strapi/strapi", 4, "18"), ("@strapi/strapi", 5, "22"),
     ("sqlite3", 4, "14"), ("bcrypt", 4, "14"), ("grpc", 1, "14"), ("fibers", 5, "14"),
