@@ -52,9 +52,9 @@ BROKEN = (
         ("Harbor.csproj", ".NET", "Dockerfile"),
     ),
     Broken(
-        "only-a-dockerfile",
-        {"Dockerfile": "FROM scratch\nCOPY app /app\n", "app": "#!/bin/sh\n"},
-        ("Dockerfile", "set language"),
+        "dockerfile-that-copies-a-missing-file",
+        {"Dockerfile": "FROM scratch\nCOPY app /app\n"},
+        ("Dockerfile", "line 2", "app"),
     ),
     Broken(
         "package-json-with-a-comma-too-many",
@@ -100,8 +100,8 @@ BROKEN = (
     ),
     Broken(
         "module-that-requirements-do-not-name",
-        {"requirements.txt": "bottle==0.13.2\n", "app.py": "import requests\nimport bottle\n"},
-        ("requests", "requirements.txt"),
+        {"requirements.txt": "bottle==0.13.2\n", "app.py": "import harbor_tools\nimport bottle\n"},
+        ("harbor_tools", "requirements.txt"),
     ),
     Broken(
         "crash-at-start",
@@ -204,12 +204,12 @@ BROKEN = (
         "workspace-with-several-apps",
         {
             "package.json": package("root", workspaces=["apps/*"]),
-            "apps/web/package.json": package("web", scripts={"start": "node index.js"}),
-            "apps/web/index.js": NODE,
-            "apps/api/package.json": package("api", scripts={"start": "node index.js"}),
-            "apps/api/index.js": NODE,
+            "apps/orders/package.json": package("orders", scripts={"start": "node index.js"}),
+            "apps/orders/index.js": NODE,
+            "apps/billing/package.json": package("billing", scripts={"start": "node index.js"}),
+            "apps/billing/index.js": NODE,
         },
-        ("apps/api", "apps/web", "baseDir"),
+        ("apps/billing", "apps/orders", "baseDir"),
     ),
     Broken(
         "base-folder-that-is-not-there",
