@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +61,20 @@ async def archived(yard: Yard) -> Database:
     return found
 
 
+@asynccontextmanager
+async def running(archiver: Archiver) -> AsyncIterator[None]:
+    """Run the rounds of the archiver for the duration of the block."""
+    task = asyncio.create_task(archiver.run())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def until_stored(db: Store, found: Database, name: str) -> None:
+    while name not in {piece.name for piece in await pieces(db, found)}:
+        await asyncio.sleep(0.01)
+
+
 def waiting(yard: Yard, found: Database) -> list[str]:
     return postgres_physical.archived_files(yard.servers.folder(found.id, "s1") / "archive")
 
@@ -101,14 +116,11 @@ async def test_what_waits_is_taken_again_and_again(
     monkeypatch.setattr(archiving, "ROUND_INTERVAL_S", 0.01)
     found = await archived(yard)
     access = await yard.servers.access(found, await yard.primary())
-    running = asyncio.create_task(archiver.run())
 
-    name = await asyncio.to_thread(postgres_physical.switch_wal, access)
-    while f"s1/{name}" not in {piece.name for piece in await pieces(db, found)}:
-        await asyncio.sleep(0.01)
+    async with running(archiver):
+        name = await asyncio.to_thread(postgres_physical.switch_wal, access)
+        await until_stored(db, found, f"s1/{name}")
 
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
     assert name not in waiting(yard, found)
 
 
@@ -123,16 +135,13 @@ async def test_what_waits_stays_while_the_database_is_changed(
     (archive / "0000000100000000000000FF").write_bytes(b"log")
     await db.write(lambda tx: move(tx, DATABASE, found, to=DatabaseStatus.UPDATING))
     changed = await yard.team.row()
-    running = asyncio.create_task(archiver.run())
 
-    await asyncio.sleep(0.3)
-    during = await pieces(db, found)
-    await db.write(lambda tx: move(tx, DATABASE, changed, to=DatabaseStatus.RUNNING))
-    while "s1/0000000100000000000000FF" not in {piece.name for piece in await pieces(db, found)}:
-        await asyncio.sleep(0.01)
+    async with running(archiver):
+        await asyncio.sleep(0.3)
+        during = await pieces(db, found)
+        await db.write(lambda tx: move(tx, DATABASE, changed, to=DatabaseStatus.RUNNING))
+        await until_stored(db, found, "s1/0000000100000000000000FF")
 
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
     assert during == before
 
 

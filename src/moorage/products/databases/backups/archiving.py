@@ -89,9 +89,7 @@ class Archiver:
         await self._physical.finish_segment(database, access)
         await self.empty_folder(database, server.folder)
 
-    async def fetch(
-        self, database: Database, first: str, work: Path, add: Callable[[str, Path], Awaitable[None]]
-    ) -> int:
+    async def fetch(self, database: Database, first: str, work: Path, add: AddWal) -> int:
         """Download the WAL files of a base backup, from `first` on, and pass each to `add`; return their number."""
         folder, _, file = first.partition("/")
         wal_files = await self._db.read(lambda tx: backups.wal_files_of(tx, database.org_id, database))

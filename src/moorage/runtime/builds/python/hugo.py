@@ -14,10 +14,7 @@ REMOVED = ("google_analytics_async.html", "google_news.html")
 FOLDER = "layouts/_internal"
 NOTE = f"this Hugo has no {' and no '.join(REMOVED)}: empty templates take their place; remove them from the theme"
 _FAILED = re.compile(rf"no such template \"_internal/(?:{'|'.join(map(re.escape, REMOVED))})\"")
-
-
 _TEMPLATES = " ".join(f"{FOLDER}/{name}" for name in REMOVED)
-
 RETRY = Retry(
     _FAILED, NOTE, "the build command with empty templates", prepare=f"mkdir -p {FOLDER} && touch {_TEMPLATES}"
 )

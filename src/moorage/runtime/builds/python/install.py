@@ -24,7 +24,7 @@ _OTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 # Up to Python 3.11 a new environment has setuptools, and older packages import its pkg_resources without listing it.
 USUAL = "setuptools<81; python_version < '3.12'"
-# Folders of packages that apps do not import: a third of the files of pandas and its like.
+# Folders of packages that apps seldom import, a third of the files of pandas and its like; they work without bytecode.
 TESTS = "/site-packages/.*/tests?/"
 OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
