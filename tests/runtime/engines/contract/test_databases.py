@@ -234,6 +234,8 @@ async def test_an_agent_keeps_to_the_names_of_wal_files_and_to_the_room_of_its_v
         await physical.begin_recovery(large, tmp_path / "file", "restore-1")
     with pytest.raises(ServerFailed, match="the copy is broken"):
         await physical.begin_recovery(small, tmp_path / "file", "restore-1")
+    with pytest.raises(ServerFailed, match="WAL file is broken"):  # A WAL file needs no room for a whole database.
+        await physical.add_wal(large, "restore-1", "000000010000000000000001", tmp_path / "file")
     away = AgentPhysicalBackups(lambda _: AgentClient(pod.name, pod.certificates, lambda: None))
 
     assert await away.archived(small, pod.folder) == []

@@ -16,6 +16,7 @@ from moorage.runtime.database_servers.agent.remote import ANSWER_TIMEOUT_S
 from moorage.runtime.database_servers.ports import Access, ServerFailed, Software
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 
+SEGMENT_BYTES = 16 * 2**20  # of a WAL file
 ARCHIVE_TIMEOUT_S = ANSWER_TIMEOUT_S + postgres_physical.ARCHIVE_TIMEOUT_S
 
 
@@ -57,16 +58,17 @@ class AgentPhysicalBackups:
         await self._call(database, "finish_segment", access, timeout_s=ARCHIVE_TIMEOUT_S)
 
     async def begin_recovery(self, database: Database, backup: Path, folder: str) -> None:
-        await tools.in_thread(self._send, database, backup, "begin_recovery", folder)
+        size = (await asyncio.to_thread(backup.stat)).st_size
+        needed = size + max(size, database.disk_bytes)
+        await tools.in_thread(self._send, database, backup, needed, "begin_recovery", folder)
 
     async def add_wal(self, database: Database, folder: str, name: str, packed: Path) -> None:
-        await tools.in_thread(self._send, database, packed, "add_wal", folder, name)
+        await tools.in_thread(self._send, database, packed, 2 * SEGMENT_BYTES, "add_wal", folder, name)
 
-    def _send(self, database: Database, file: Path, verb: str, *arguments: Any) -> None:
-        """Upload a file for a call, whose last argument is its name."""
+    def _send(self, database: Database, file: Path, needed: int, verb: str, *arguments: Any) -> None:
+        """Upload a file for a call, whose last argument is its name; `needed` is the room for it, packed and not."""
         client = self._find_client(database)
-        size = file.stat().st_size
-        if client.call("free_bytes", returns=int, timeout_s=ANSWER_TIMEOUT_S) < max(2 * size, database.disk_bytes):
+        if client.call("free_bytes", returns=int, timeout_s=ANSWER_TIMEOUT_S) < needed:
             raise ServerFailed("its volume has no room for the restored data beside the current data")
         with _file_of(client, "recovery") as name:
             client.upload(file, name)
