@@ -37,7 +37,7 @@ from moorage.products.repositories.github import bindings
 from moorage.settings import Sandbox, Settings
 
 STOP_S = 8.0
-SWITCH_S = 0.0005  # A compressing thread yields the GIL to the event loop after this time; Python's default is 5 ms.
+SWITCH_S = 0.00005  # A computing thread yields the GIL to the event loop after this time; Python's default is 5 ms.
 NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
 LANES_OF_RUNNERS = frozenset((Lane.APPS, Lane.SERVERS, Lane.BACKUPS))
 RESTARTED = "MOORAGE_RESTARTED"  # set by the supervisor for a restarted child

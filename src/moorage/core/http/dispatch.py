@@ -326,6 +326,7 @@ class Dispatcher:
         if isinstance(result, EventStream) and request.caller is not None:
             result.recheck.check = functools.partial(self._recheck, request, route, ask)
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
+            result.pace.turn = self.sender.turns.take
         return result if isinstance(result, Stream) else encode(route, result)
 
     async def _wait(

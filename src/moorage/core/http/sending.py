@@ -9,16 +9,19 @@ from typing import Any
 
 from moorage.core.http.answer import HSTS, JSON, SECURITY, Answer, Headers, Stream
 from moorage.core.http.limits.cors import Cors
+from moorage.core.http.limits.turns import Turns
 from moorage.core.http.request import Counted, Request
 from moorage.core.telemetry import Telemetry
 from moorage.settings import Settings
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 _JSON_ONLY = [JSON]
+PIECE_BYTES = 64 * 1024  # of a stream, written in one turn of the event loop
 
 
 class Sender:
     def __init__(self, settings: Settings, cors: Cors, telemetry: Telemetry) -> None:
+        self.turns = Turns()  # of streams
         self._cors = cors
         self._telemetry = telemetry
         self._security: Headers = [*SECURITY, HSTS] if settings.is_production else SECURITY
@@ -60,7 +63,7 @@ class Sender:
 
     async def _send_stream(self, send: Send, request: Request, answer: Stream, headers: Headers) -> None:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        pump = asyncio.ensure_future(_pump(send, answer))
+        pump = asyncio.ensure_future(_pump(send, answer, self.turns))
         gone = asyncio.ensure_future(request.disconnected())
         try:
             await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -97,11 +100,15 @@ async def _send_whole(send: Send, request: Request, answer: Answer, headers: Hea
     await send({"type": "http.response.body", "body": body})
 
 
-async def _pump(send: Send, answer: Stream) -> None:
+async def _pump(send: Send, answer: Stream, turns: Turns) -> None:
     chunks = answer.chunks
     try:
         async for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            for begin in range(0, len(chunk), PIECE_BYTES):
+                if begin:
+                    await turns.take()
+                piece = chunk[begin : begin + PIECE_BYTES]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     finally:
         if inspect.isasyncgen(chunks):

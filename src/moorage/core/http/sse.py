@@ -45,11 +45,19 @@ class Recheck:
         return None
 
 
+async def _at_once() -> None:
+    """The turn of a stream that no dispatcher sends."""
+
+
 @dataclass(slots=True)
 class Pace:
-    """Throughput limit; the dispatcher sets `reserve` (returns seconds to wait)."""
+    """Throughput limit, set by the dispatcher.
+
+    `reserve` returns the seconds to wait before some bytes are sent; `turn` waits before an event is encoded.
+    """
 
     reserve: Callable[[int], float] = lambda _: 0.0
+    turn: Callable[[], Awaitable[None]] = _at_once
 
 
 @dataclass(slots=True)
@@ -100,9 +108,11 @@ async def _chunks(
                     done, _ = await asyncio.wait({pending}, timeout=max(timers - now(), 0))
                     if done:
                         try:
-                            ready = wire(pending.result())
+                            event = pending.result()
                         except StopAsyncIteration:
                             return
+                        await pace.turn()
+                        ready = wire(event)
                         pending, send_at = None, now() + pace.reserve(len(ready))
                 if ready and now() >= send_at:
                     yield ready

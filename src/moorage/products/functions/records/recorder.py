@@ -24,6 +24,7 @@ from moorage.products.functions.logs.log_text import TextWriter
 from moorage.products.functions.records import spool, storing
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.changes import Changes
+from moorage.products.functions.records.log_events import LogEvents
 from moorage.products.functions.records.spool import Chunk, SpoolFile
 from moorage.products.functions.records.storing import (
     KEPT_INVOCATIONS,
@@ -62,6 +63,7 @@ class Recorder:
     ) -> None:
         self.changed = Changes()
         self.logs = logs
+        self.log_events = LogEvents(logs)
         self.on_scheduled = on_scheduled
         self.elsewhere: Callable[[], Awaitable[bool]] | None = None  # stores the records of edges on other machines
         self._hidden = hidden or HiddenValues()
