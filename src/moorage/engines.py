@@ -32,6 +32,7 @@ from moorage.runtime.images.sources import Sources
 from moorage.runtime.images.store import Images
 from moorage.runtime.logs.local import LocalLogs
 from moorage.runtime.logs.logfile import LogFile
+from moorage.runtime.sandbox.heavy import HeavyWork
 from moorage.settings import Engine as EngineName
 from moorage.settings import Settings
 
@@ -146,6 +147,7 @@ def _cluster_builds(
         replace(options, prefix=f"{options.prefix}-build", pod_security="privileged"),
         sources,
         Results(db, artifacts, releases_of),
+        HeavyWork(has_credits=False),
     )
 
 

@@ -79,6 +79,19 @@ def change_owner(folder: Path, uid: int) -> None:
         os.chown(entry.path, uid, uid, follow_symlinks=False)
 
 
+def has_links(root: Path, path: Path) -> bool:
+    """Return whether the path from `root` to `path` leads over a link. The last part need not exist."""
+    return Path(os.path.realpath(path)) != Path(os.path.realpath(root), path.relative_to(root))
+
+
+def is_real(root: Path, path: Path) -> bool:
+    """Return whether a path below `root` is a folder without links in its path.
+
+    Links in untrusted content may lead anywhere. Check each path before something in it is created, moved or removed.
+    """
+    return path.is_dir() and not has_links(root, path)
+
+
 def remove(folder: Path) -> None:
     """Remove a folder tree of any depth and with any file modes. Safe to repeat."""
     if folder.is_symlink() or folder.is_file():

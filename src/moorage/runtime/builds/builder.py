@@ -28,7 +28,7 @@ from moorage.runtime.builds import (
     install,
     outputs,
 )
-from moorage.runtime.builds.detection import detect, managers, node_versions, reading, table, workspaces
+from moorage.runtime.builds.detection import detect, managers, node_versions, preview, reading, table, workspaces
 from moorage.runtime.builds.detection.values import own_address
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.node import assets, fonts, openssl, prune, registries, sharp, versions, warnings
@@ -47,6 +47,7 @@ from moorage.runtime.builds.python import install as python_install
 from moorage.runtime.builds.slots import Slots
 from moorage.runtime.builds.toolchain import toolchains, tools
 from moorage.runtime.images.building import threads
+from moorage.runtime.sandbox.heavy import HeavyWork
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 
@@ -77,14 +78,16 @@ class Builder:
         self._slots = Slots(settings)
         self._caches = settings.folder("build-cache")
         self.deletions = Deletions()
+        # For detection and packing, which would take the interpreter lock and memory of this process. In the idle class
+        # of the scheduler, a deployment would wait for builds of the same organization.
+        self.work = HeavyWork(has_credits=False)
 
     async def build(self, request: BuildRequest, sink: Sink, databases: OpenDatabases | None = None) -> Built:
         """Build a repository; raises BuildFailed. Cancellation kills its processes.
 
         `databases` returns those that the commands may use, once the plan is known.
         """
-        folder = await asyncio.to_thread(detect.open_base, request)
-        plan = await asyncio.to_thread(detect.make_plan, request, folder)
+        folder, plan = await preview.plan_of(self.work, request)
         for line in detect.describe(plan, request.health_path):
             _say(sink, line)
         _check_env(request)
@@ -225,6 +228,8 @@ class _Build:
         self._plan = plan
         self._sink = sink
         place = assets.place_of(plan, folder)
+        used = {folder.base, plan.base, place.base if place else ""}
+        self._real_folders = sorted(name for name in used if not folders.has_links(folder.root, folder.root / name))
         manager = managers.node_manager(place) if place else None
         self._environment = environment.BuildEnvironment(
             settings,
@@ -309,7 +314,7 @@ class _Build:
         dependencies = [step for step in commands if step.is_cached]
         is_restored = False
         if cache and key:
-            is_restored = await threads.to_end(cache.restore, key, self._folder.path / name, uid)
+            is_restored = await threads.to_end(cache.restore, key, self._folder, name, uid)
         if is_restored:
             _say(self._sink, "dependencies: unchanged, taken from the cache")
             dependencies = []
@@ -381,6 +386,7 @@ class _Build:
         job = replace(job, doors=list(self._request.egress))
         done = await sandbox.run(job, output.take)
         output.finish()
+        self._check_folders(paths, step)
         if done.code == 0:
             return True
         if step.is_cached and (older := self._older_node(output.tail)):
@@ -404,6 +410,12 @@ class _Build:
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
         return False
+
+    def _check_folders(self, paths: environment.BuildPaths, step: environment.Step) -> None:
+        """Raise BuildFailed if a command has put a link in the place of a folder that the platform uses after it."""
+        for name in self._real_folders:
+            if folders.has_links(paths.source, paths.source / name):
+                raise BuildFailed(f"{step.what} replaced the folder {name} by a link: let it write into the folder")
 
     def _older_node(self, output: str) -> str:
         """Return the older version of Node.js for a module that was not compiled, or ""."""

@@ -52,9 +52,12 @@ class Cache:
                 folders.remove(self._folder / name)
         self.files.mkdir(exist_ok=True, mode=0o755)
 
-    def restore(self, key: str, target: Path, uid: int) -> bool:
-        """Copy the dependencies that were installed for a key to `target`; return whether there are any."""
+    def restore(self, key: str, folder: Folder, name: str, uid: int) -> bool:
+        """Copy the dependencies that were installed for a key into the project; return whether there are any."""
         stored, known = self._folder / INSTALLED, self._folder / INSTALLED_KEY
+        if not folders.is_real(folder.root, folder.path):
+            return False
+        target = folder.path / name
         if not known.is_file() or known.read_text() != key or os.path.lexists(target) or not _copy(stored, target):
             return False
         if uid:
@@ -66,7 +69,7 @@ class Cache:
         source = folder.path / name
         (self._folder / INSTALLED_KEY).unlink(missing_ok=True)
         folders.remove(self._folder / INSTALLED)
-        if not is_real(folder.path, source) or folders.used_bytes(source) > MAX_INSTALLED_BYTES:
+        if not folders.is_real(folder.root, source) or folders.used_bytes(source) > MAX_INSTALLED_BYTES:
             return
         if _copy(source, self._folder / INSTALLED):
             (self._folder / INSTALLED_KEY).write_text(key)
@@ -75,18 +78,18 @@ class Cache:
         """Move the tools' caches into the project, unless it has such a folder itself."""
         for path, name in TOOL_CACHES.items():
             stored, target = self._folder / name, folder.path / path
-            if not stored.is_dir() or os.path.lexists(target):
+            if not stored.is_dir() or os.path.lexists(target) or folders.has_links(folder.root, target):
                 continue
             if not os.path.lexists(target.parent):
                 target.parent.mkdir(mode=0o755)
                 os.chown(target.parent, uid, uid)
-            _move(stored, target, folder.path)
+            _move(stored, target, folder.root)
 
     def take(self, folder: Folder) -> None:
         """Move the tools' caches out of the project; a path with links is left alone."""
         for path, name in TOOL_CACHES.items():
             stored, target = self._folder / name, folder.path / path
-            if is_real(folder.path, target):
+            if folders.is_real(folder.root, target):
                 folders.remove(stored)
                 _move(target, stored, self._folder)
 
@@ -181,18 +184,13 @@ def _copy(source: Path, target: Path) -> bool:
 
 def _move(source: Path, target: Path, root: Path) -> None:
     """Move a folder to a path without links; no-op between file systems."""
-    if not is_real(root, target.parent):
+    if not folders.is_real(root, target.parent):
         return
     try:
         source.rename(target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-
-
-def is_real(root: Path, path: Path) -> bool:
-    """Return whether a path below `root` is a folder without links in its path."""
-    return path.is_dir() and Path(os.path.realpath(path)) == Path(os.path.realpath(root), path.relative_to(root))
 
 
 def _size(path: Path) -> int:

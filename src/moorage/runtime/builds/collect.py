@@ -53,6 +53,7 @@ SOURCES = (
     *("Dockerfile*", "docker-compose*", "compose.y*ml", "Makefile", "tsconfig*.json", "gulpfile.*", "Gruntfile.*"),
     *("webpack.config.*", "*.php", "Procfile", ".git*"),
 )
+MAX_NOTES = 50  # lines about links of packages that are left out
 OWN = ".moorage"  # reserved folder of the platform in a published site
 
 
@@ -94,14 +95,16 @@ def collect(output: Path, kind: Kind, *, root: Path | None = None, say: Callable
     is_app = kind == "container"
     if not is_app:
         folders.remove(output / OWN)
-    elif (output / ".venv" / "lib64").is_symlink():
+    elif folders.is_real(output, output / ".venv") and (output / ".venv" / "lib64").is_symlink():
         (output / ".venv" / "lib64").unlink()  # A link to `lib`, which Python searches anyway.
     limits = _Limits(MAX_APP_FILES, MAX_APP_BYTES) if is_app else _Limits(MAX_SITE_FILES, MAX_SITE_BYTES)
     inside = Path(os.path.realpath(root)) if is_app and root is not None else output
     copies = _Copies(output, inside, limits)
-    for link in _normalize(output):
-        if not is_app or not _handle_package_link(output, inside, link, say):
+    notes = _Notes(say)
+    for link in _normalize(output, limits):
+        if not is_app or not _handle_package_link(output, inside, link, notes.say):
             copies.replace(link)
+    notes.end()
     return _count(output, limits, is_case_sensitive=is_app)
 
 
@@ -141,8 +144,25 @@ def _pythons() -> set[Path]:
     return {each.executable for each in installed().values() if each.language == "python"}
 
 
-def _normalize(output: Path) -> list[Path]:
-    """Set permissions, remove pipes, sockets and devices; return the links."""
+class _Notes:
+    """Lines about links that are left out: the first ones, and the number of the others."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._count = 0
+
+    def say(self, line: str) -> None:
+        self._count += 1
+        if self._count <= MAX_NOTES:
+            self._say(line)
+
+    def end(self) -> None:
+        if self._count > MAX_NOTES:
+            self._say(f"left out: {self._count - MAX_NOTES:,} more links of packages")
+
+
+def _normalize(output: Path, limits: _Limits) -> list[Path]:
+    """Set permissions, remove pipes, sockets and devices; return the links. Raises BuildFailed for too many."""
     links = []
     with contextlib.suppress(PermissionError):  # In a pod it may be a volume, which belongs to root.
         output.chmod(0o755)
@@ -150,6 +170,8 @@ def _normalize(output: Path) -> list[Path]:
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             links.append(Path(entry.path))
+            if len(links) > limits.files:
+                raise BuildFailed(f"it {limits}")
         elif stat.S_ISDIR(mode):
             Path(entry.path).chmod(0o755)
         elif stat.S_ISREG(mode):
@@ -260,10 +282,15 @@ class _Copies:
             raise BuildFailed(f"with its links replaced by copies it {self._limits}")
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; without the flag, a pipe that no process writes to would block."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _write_wrapper(target: Path, link: Path) -> None:
     """Write a script that runs an npm program in place; a copy would miss its files."""
-    with target.open("rb") as file:
-        head = file.read(4)
+    with open(target, "rb", opener=_open_at_once) as file:
+        head = file.read(4) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     is_executable = head.startswith((b"#!", b"\x7fELF")) and os.access(target, os.X_OK)
     program = os.path.relpath(target, link.parent)
     interpreter = "" if is_executable else "node "

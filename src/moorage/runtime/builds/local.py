@@ -15,7 +15,7 @@ from moorage.core.kit import folders
 from moorage.runtime.builds import collect
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink, Source, StoredBuild
-from moorage.runtime.sandbox.heavy import HeavyWork, Refused
+from moorage.runtime.sandbox.heavy import Refused
 from moorage.settings import Settings
 
 PACK = f"{collect.__name__}:pack"
@@ -28,20 +28,16 @@ class LocalBuilds:
         builder: Builder,
         artifacts: ArtifactStore,
         releases_of: Callable[[Plan], Unpacked],
-        packing: HeavyWork | None = None,
     ) -> None:
         """`releases_of` returns the folders from which the result runs on this machine."""
         self._settings = settings
         self._builder = builder
         self._artifacts = artifacts
         self._releases_of = releases_of
-        # In the control process, the many entries of a large release would take the interpreter lock and memory. The
-        # idle class would make a deployment wait for builds of the same organization.
-        self._packing = packing or HeavyWork(has_credits=False)
 
     def with_releases(self, releases: Unpacked) -> LocalBuilds:
         """Return builds with the same queue and other folders for their results."""
-        return LocalBuilds(self._settings, self._builder, self._artifacts, lambda _: releases, self._packing)
+        return LocalBuilds(self._settings, self._builder, self._artifacts, lambda _: releases)
 
     async def build(self, request: BuildRequest, source: Source, sink: Sink) -> StoredBuild:
         scratch = self._settings.folder("builds") / secrets.token_hex(8)
@@ -59,7 +55,7 @@ class LocalBuilds:
 
     async def _store(self, request: BuildRequest, built: Built, packed: Path) -> StoredBuild:
         try:
-            files = int(await self._packing.run(request.image.org_id, PACK, str(built.folder), str(packed)))
+            files = int(await self._builder.work.run(request.image.org_id, PACK, str(built.folder), str(packed)))
         except Refused as error:
             raise BuildFailed(f"the files cannot be packed: {error}") from None
         stored = await self._artifacts.put_file(request.image.org_id, packed, owner=request.image.owner)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from moorage.runtime.builds.collect import is_source
 from moorage.runtime.builds.detection import detect
-from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.detection.table import node, node_starts
 from moorage.runtime.builds.detection.table.sites import INDEX
 from moorage.runtime.builds.ports import DEFAULT_DIR, BuildFailed, BuildRequest, Plan
@@ -32,6 +32,8 @@ def _is_default_dir(request: BuildRequest) -> bool:
 def find(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> str:
     """Return the folder to publish; raises BuildFailed where the guessed one has no index page."""
     output = _output_dir(request, folder, plan, before, say)
+    if is_outside(folder.root, folder.path / output):  # Its names are not for the log.
+        raise BuildFailed(f"buildDir {output!r} is a link that leads out of the repository")
     if not is_guess(request) or folder.has(_join(output, INDEX)):
         return output
     if folder.has(_join(output, FALLBACK)):

@@ -33,6 +33,7 @@ from moorage.runtime.builds.ports import CHOSEN_BY_ENGINE, BuildDatabases, Image
 from moorage.runtime.engines.kubernetes.client import Cluster
 from moorage.runtime.engines.kubernetes.options import Options
 from moorage.runtime.images.sources import Sources
+from moorage.runtime.sandbox.heavy import HeavyWork
 
 IMAGE = "registry.example/platform:1"
 ORG = 7
@@ -172,5 +173,5 @@ def yard(db: Database, tmp_path: Path, site: Site) -> Yard:
 
     of_dockerfiles = replace(options, prefix=f"{site.prefix}-build", pod_security="privileged")
     results = Results(db, ArtifactStore(db), lambda _: releases)
-    builds = ClusterBuilds(settings, connect, options, of_dockerfiles, Sources(LOOPBACK), results)
+    builds = ClusterBuilds(settings, connect, options, of_dockerfiles, Sources(LOOPBACK), results, HeavyWork())
     return Yard(site.cluster, builds, releases, tmp_path)

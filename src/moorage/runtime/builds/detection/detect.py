@@ -23,7 +23,7 @@ from moorage.runtime.builds.detection import (
 )
 from moorage.runtime.builds.detection.python_managers import find_manager, python_manager
 from moorage.runtime.builds.detection.python_packages import companions, imports
-from moorage.runtime.builds.detection.reading import Folder, folder_inside
+from moorage.runtime.builds.detection.reading import Folder, folder_inside, without_links
 from moorage.runtime.builds.detection.shells import MANIFESTS
 from moorage.runtime.builds.detection.table import ROWS, deno, front_ends, functions, node, other, python, sites
 from moorage.runtime.builds.detection.table.row import Row
@@ -56,7 +56,11 @@ class Decision:
 
 
 def open_base(request: BuildRequest) -> Folder:
-    """Return the base folder; raises BuildFailed if it is not inside the repository."""
+    """Return the base folder, at a path without links; raises BuildFailed if it is not inside the repository."""
+    return Folder(request.source, without_links(request.source, _choose_base(request).base))
+
+
+def _choose_base(request: BuildRequest) -> Folder:
     base = folder_inside(request.source, request.base_dir, "baseDir")
     folder = Folder(request.source, base)
     if not folder.path.is_dir():

@@ -44,6 +44,12 @@ def folder_inside(root: Path, name: str, what: str) -> str:
     return "" if str(path) == "." else str(path)
 
 
+def without_links(root: Path, name: str) -> str:
+    """Return the path to which a path below a folder leads over its links."""
+    path = Path(os.path.realpath(root / name)).relative_to(os.path.realpath(root)).as_posix()
+    return "" if path == "." else path
+
+
 def is_outside(root: Path, path: Path) -> bool:
     """Return whether a path, after resolving links, is outside of a folder."""
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))

@@ -40,6 +40,9 @@ def steps(assets: Assets, folder: Folder, layout: Layout) -> list[Step]:
 
 def clear(assets: Assets, folder: Folder) -> None:
     """Delete the packages, which only the build needed, unless the code of the app names their folder."""
+    place = Folder(folder.root, assets.folder).path
+    if not folders.is_real(folder.root, place):
+        return  # A command has replaced the folder by a link.
     texts = (*folder.python_files.values(), *go.texts(folder).values())
     if not any(re.search(rf"\b{install.NODE_MODULES}\b", text) for text in texts):
-        folders.remove(Folder(folder.root, assets.folder).path / install.NODE_MODULES)
+        folders.remove(place / install.NODE_MODULES)

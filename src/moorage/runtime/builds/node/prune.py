@@ -5,12 +5,12 @@ The files are untrusted. No process of the build runs any more, so they do not c
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.core.kit import folders
-from moorage.runtime.builds.caches import is_real
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.workspaces import Workspace
 
@@ -38,12 +38,20 @@ def prune(root: Folder, app: str) -> None:
             link.unlink()
     for name, target in targets.items():
         link = root.path / MODULES / name
-        if not os.path.lexists(link):
-            link.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not os.path.lexists(link) and _make(root.path, link.parent):
             link.symlink_to(target)
     for path in workspace.packages:
         if path not in kept and not any(each.startswith(f"{path}/") for each in kept):
             folders.remove(root.path / path)
+
+
+def _make(root: Path, folder: Path) -> bool:
+    """Create a folder and its parents below `root`; return False, with nothing created, where the path has links."""
+    if folders.has_links(root, folder):
+        return False
+    with contextlib.suppress(FileExistsError, NotADirectoryError):  # a file of that name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    return folder.is_dir()
 
 
 def _is_taken(at_root: Path, wanted: Path, target: Path) -> bool:
@@ -61,7 +69,7 @@ def _package_of(workspace: Workspace, link: Path) -> str | None:
 
 def _links(root: Path, modules: Path) -> Iterator[tuple[str, Path]]:
     """Yield the links of a `node_modules` folder with the names of their packages."""
-    if not is_real(root, modules):
+    if not folders.is_real(root, modules):
         return
     for entry in sorted(os.listdir(modules)):
         path = modules / entry

@@ -17,7 +17,7 @@ from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.kit import folders
 from moorage.core.kit.records import dataclass
 from moorage.core.net import pod_identity
-from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.detection import preview
 from moorage.runtime.builds.dockerfiles import building as image_builds
 from moorage.runtime.builds.pods import running, sources, wire
 from moorage.runtime.builds.pods.manifests import DATA
@@ -33,6 +33,7 @@ from moorage.runtime.images import machine, references
 from moorage.runtime.images.dockerfile import instructions as ins
 from moorage.runtime.images.dockerfile.stages import Dockerfile
 from moorage.runtime.images.sources import Sources
+from moorage.runtime.sandbox.heavy import HeavyWork
 from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
 
@@ -72,6 +73,7 @@ class ClusterBuilds:
     image_options: Options
     sources: Sources
     results: Results
+    work: HeavyWork  # detects plans
     attempts: int = ATTEMPTS
 
     def with_releases(self, releases: Unpacked) -> ClusterBuilds:
@@ -108,8 +110,7 @@ class ClusterBuilds:
         await asyncio.to_thread(folder.mkdir, parents=True, mode=0o700)
         await source.fetch(folder)
         here = replace(request, source=folder)
-        base = await asyncio.to_thread(detect.open_base, here)
-        plan = await asyncio.to_thread(detect.make_plan, here, base)
+        base, plan = await preview.plan_of(self.work, here)
         accounts: list[Account] = []
         security: BuildSecurity = "restricted"
         if plan.language == "docker":
