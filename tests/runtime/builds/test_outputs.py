@@ -47,6 +47,19 @@ def test_a_build_without_an_index_page_fails_with_what_it_made(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("link", ['<script src="dist/lib.js">', "<link rel=stylesheet href=./dist/lib.css>"])
+def test_the_page_of_a_library_is_published_with_the_files_that_it_uses(tmp_path: Path, link: str) -> None:
+    output, lines = published(tmp_path, {**SITE, "index.html": f"<html>{link}"}, {"dist/lib.js": "x"})
+
+    assert output == ""
+    assert lines == ["dist has no index.html; the base folder, whose index.html uses it, is published"]
+
+
+def test_a_page_that_does_not_use_the_output_is_not_published(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match=r"the folder dist has no index\.html"):
+        published(tmp_path, {**SITE, "index.html": '<script src="/src/main.js">'}, {"dist/lib.js": "x"})
+
+
 def test_several_folders_with_an_index_page_are_named(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match=r"there are dist/de/index\.html, dist/en/index\.html"):
         published(tmp_path, SITE, {"dist/en/index.html": "x", "dist/de/index.html": "x"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 from moorage.runtime.builds.collect import is_source
@@ -44,10 +45,19 @@ def find(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], sa
     if len(inner) == 1:
         say(f"{output} has no {INDEX}; {inner[0]}, the only folder in it that has one, is published")
         return inner[0]
+    if not inner and _is_used(folder, output):
+        say(f"{output} has no {INDEX}; the base folder, whose {INDEX} uses it, is published")
+        return ""
     is_plain = not plan.build and not any(is_source(name) for name in os.listdir(folder.path / output))
     if request.wanted == "static" and is_plain:
         return output
     raise BuildFailed(_no_index(folder, output, inner, is_built=bool(plan.build)))
+
+
+def _is_used(folder: Folder, output: str) -> bool:
+    """Return whether the page in the base folder loads files of the output: that of a library shows it."""
+    page = folder.find_text(INDEX) if output else None
+    return page is not None and re.search(rf"(?:src|href)=[\"']?(?:\./|/)?{re.escape(output)}/", page) is not None
 
 
 def check_start(request: BuildRequest, folder: Folder, plan: Plan) -> None:
