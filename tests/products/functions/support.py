@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,10 +101,14 @@ def _triple(org_id: int, owner: str, digest: str) -> tuple[int, str, str]:
     return org_id, owner, digest
 
 
+_DELETED = re.compile(r"\.old-[0-9a-f]{16}")
+
+
 def code_folders(settings: Settings) -> set[str]:
-    """Return the names in the code folder, except its lock."""
+    """Return the names in the code folder, except its lock and folders that are deleted in the background."""
     root = settings.folder("code")
-    return {path.name for path in root.iterdir() if path.name != ".lock"} if root.exists() else set()
+    names = {path.name for path in root.iterdir()} if root.exists() else set()
+    return {name for name in names if name != ".lock" and not _DELETED.fullmatch(name)}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

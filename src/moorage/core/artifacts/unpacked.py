@@ -13,7 +13,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
@@ -24,6 +23,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit import zips
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.kit.processes.deletions import Deletions, delete
 
 # Unused folders are kept this long: a deployment places its folder shortly before its commit.
 YOUNG_MS = HOUR_MS
@@ -51,11 +51,6 @@ def walk(folder: Path) -> Iterator[Path]:
         yield from (Path(above, name) for name in (*folders, *files))
 
 
-async def remove(folder: Path) -> None:
-    """Remove an unused folder; `collect` removes the rest if that fails."""
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
 class Unpacked:
     """The folders of one product, below `root`.
 
@@ -73,6 +68,7 @@ class Unpacked:
     ) -> None:
         self.root = root
         self.caps = caps
+        self.deletions = Deletions()
         self._is_used = is_used
         self.finish = finish
         self._mode = mode
@@ -109,10 +105,13 @@ class Unpacked:
             await asyncio.to_thread(self._unpack, scratch / "package.zip", scratch / "package")
             return await self.place(digest, scratch / "package")
         finally:
-            await remove(scratch)
+            await asyncio.to_thread(delete, scratch)
 
     async def remove_unused(self, db: Database, digests: Iterable[str]) -> int:
-        """Remove the folders of unused digests and return their number. Safe to repeat."""
+        """Remove the folders of unused digests and return their number. Safe to repeat.
+
+        Files are deleted in the background: a release may have 100,000. `collect` repeats an interrupted deletion.
+        """
         removed = 0
         for digest in sorted(set(digests)):
             removed += await self._remove_one(db, digest)
@@ -125,7 +124,7 @@ class Unpacked:
         old = [path for path in self.root.iterdir() if path.is_dir() and _changed_at(path) < before]
         for path in old:
             if path.name.startswith("."):
-                await remove(path)
+                await asyncio.to_thread(delete, path)
         return await self.remove_unused(db, (path.name for path in old if _DIGEST.fullmatch(path.name)))
 
     async def _remove_one(self, db: Database, digest: str) -> bool:
@@ -134,7 +133,7 @@ class Unpacked:
             if not target.is_dir() or await db.read(partial(self._is_used, digest=digest)):  # type: ignore[call-arg]
                 return False
             target.rename(doomed)
-        await remove(doomed)
+        self.deletions.begin(doomed)
         return True
 
     @contextlib.asynccontextmanager

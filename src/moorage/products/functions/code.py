@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from moorage.core.artifacts import service as artifact_service
 from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import YOUNG_MS, Unpacked, harden, remove, walk
+from moorage.core.artifacts.unpacked import YOUNG_MS, Unpacked, harden, walk
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit import zips
+from moorage.core.kit.processes.deletions import delete
 from moorage.products.functions import tables
 from moorage.settings import Settings
 
@@ -37,6 +39,11 @@ async def place(settings: Settings, digest: str, prepared: Path) -> Path:
 
 async def ensure_unpacked(settings: Settings, artifacts: ArtifactStore, org_id: int, digest: str) -> Path:
     return await _folders(settings).ensure(artifacts, org_id, digest)
+
+
+async def remove(folder: Path) -> None:
+    """Remove a folder that no version uses; `collect` removes the rest if that fails."""
+    await asyncio.to_thread(delete, folder)
 
 
 async def remove_unused(db: Database, digests: Iterable[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
-from moorage.core.kit import folders
+from moorage.core.kit.processes import deletions
 from moorage.runtime.builds import collect
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink, Source, StoredBuild
@@ -65,7 +65,7 @@ class LocalBuilds:
     async def clear_up(self) -> None:
         root = self._settings.folder("builds")
         for folder in list(root.iterdir()) if root.is_dir() else []:
-            await asyncio.to_thread(folders.remove, folder)
+            await asyncio.to_thread(deletions.delete, folder)
 
 
 async def place_release(releases: Unpacked, digest: str, folder: Path) -> None:
@@ -77,4 +77,4 @@ async def place_release(releases: Unpacked, digest: str, folder: Path) -> None:
         await asyncio.to_thread(releases.finish, fresh / "package")
         await releases.place(digest, fresh / "package")
     finally:
-        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+        await asyncio.to_thread(deletions.delete, fresh)

@@ -17,7 +17,7 @@ from moorage.core.kit import folders
 
 def delete(folder: Path) -> None:
     """Delete a folder tree, with any file modes. Safe to repeat."""
-    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
+    argv = ["nice", "-n", "10", "rm", "-rf", "--one-file-system", "--", str(folder)]
     subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     folders.remove(folder)  # what `rm` has no permission for
 
