@@ -207,6 +207,52 @@ def test_a_link_of_the_image_does_not_lead_a_mount_out_of_it(runner: ImageRunner
     assert {"hosts", "hostname", "resolv.conf"} <= set(listed)
 
 
+@pytest.mark.boundary("code-to-host", "No folder of a tenant hides files that the platform opens with its rights.")
+@pytest.mark.parametrize("target", ["/dev", "/proc/sys/net/ipv4", "/etc/hosts", "/linked", "/linked/sys/net/ipv4"])
+def test_a_folder_of_a_tenant_is_not_mounted_over_the_files_of_the_sandbox(runner: ImageRunner, target: str) -> None:
+    layer, cache = runner.folder("layer-of-links"), runner.folder("evil-cache")
+    if not (layer / "linked").is_symlink():
+        (layer / "linked").symlink_to("/proc")
+        (cache / "null").symlink_to("/etc/motd")
+
+    done = runner.shell("cat; echo ran", lowers=[layer], writable={target: str(cache)})
+
+    assert done.code == NO_SANDBOX
+    assert f"no folder can be mounted at '{target}'" in done.output or "where a folder is needed" in done.output
+
+
+def test_a_folder_is_mounted_inside_another_one(runner: ImageRunner) -> None:
+    outer, inner = runner.folder("outer"), runner.folder("inner")
+    (outer / "pip").mkdir(exist_ok=True)
+    runner.give(outer / "pip")
+    folders = {"/root/.cache": str(outer), "/root/.cache/pip": str(inner)}
+
+    runner.lines("echo x > /root/.cache/pip/y", writable=folders)
+
+    assert os.listdir(inner) == ["y"]
+
+
+def test_the_input_is_empty(runner: ImageRunner) -> None:
+    assert runner.lines("cat; echo end") == ["end"]
+
+
+@pytest.mark.boundary("code-to-host", "A working directory is inside of the image, whatever its links are.")
+@pytest.mark.parametrize(
+    "name", ["/proc/self/fd/{}", "/fds/{}/made", "/proc/self/fd/{}/../../made", "/proc/1/root/made"]
+)
+def test_a_working_directory_does_not_lead_out_of_the_image(runner: ImageRunner, name: str) -> None:
+    layer = runner.folder("layer-of-fds")
+    if not (layer / "fds").is_symlink():
+        (layer / "fds").symlink_to("/proc/self/fd")
+
+    for number in range(3, 12):
+        done = runner.shell("pwd; ls -a", lowers=[layer], cwd=name.format(number))
+
+        assert done.code == NO_SANDBOX
+        assert "cannot be entered" in done.output
+    assert not [*runner.home.glob("made"), *runner.home.parent.glob("made"), *Path("/").glob("made")]
+
+
 @pytest.mark.parametrize("user", ["", "node"])
 def test_output_streams_are_opened_by_their_paths(runner: ImageRunner, user: str) -> None:
     script = "ln -s /dev/stdout /tmp/out.log && echo out >> /tmp/out.log && echo err > /dev/stderr"

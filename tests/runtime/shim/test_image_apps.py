@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from tests.runtime.engines.engine_support import APP_UID, Engine, Replica
-from tests.runtime.shim.image_engine import FIRST_ID, LIBRARY, make_image, spec_of, start_lab
-from tests.runtime.workers.invoker_support import until
+from tests.runtime.shim.image_engine import FIRST_ID, LIBRARY, make_image, refusal, spec_of, start_lab
+from tests.runtime.shim.image_support import make_root
+from tests.runtime.workers.invoker_support import give, until
 
 TRAP = """
 import os, signal, sys, time
@@ -95,6 +96,20 @@ def test_a_volume_belongs_to_the_user_of_the_image(engine: Engine, image: Path, 
 
     assert owner == (1000 if user else 0)
     assert os.stat(f"{volume}/kept").st_uid == (APP_UID if engine.mode == "root" else os.stat(volume).st_uid)
+
+
+@pytest.mark.boundary(
+    "tenant-to-tenant", "No link of an image leads to the volume of an app, which is sealed by its path."
+)
+def test_an_image_with_a_link_at_the_volume_is_refused(engine: Engine, image: Path) -> None:
+    linked = make_root(engine.home / "linked-image", "sh")
+    (linked / "vol").mkdir()
+    give(linked, engine.mode)
+    (linked / "data").symlink_to("/vol")
+
+    said = refusal(engine, linked, ["sh", "-c", "true"], volume=engine.volume(), disk_mb=64)
+
+    assert "the image has a link or a file at '/data', where a folder is needed" in said
 
 
 def test_a_full_volume_becomes_read_only(engine: Engine, image: Path) -> None:

@@ -27,7 +27,8 @@ DJANGO_MODULE = "moorage_settings"
 _DJANGO_FOLDER = Path(__file__).with_name("django")
 ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine: in a sandbox, PORT may be the user's value
 _REGISTRY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
-_SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc", "/tmp", "/opt", WORK)  # noqa: S108
+_SYSTEM = ("/", "/tmp", "/opt", WORK)  # noqa: S108
+_SYSTEM_TOPS = frozenset(("usr", "bin", "sbin", "lib", "lib32", "libx32", "lib64", "etc", "dev", "proc", "sys", "run"))
 
 
 async def fetch_runtimes(settings: Settings, plan: Plan, *, is_sandboxed: bool) -> None:
@@ -177,5 +178,5 @@ def _python_bind(installed: tools.Tools, home: str) -> dict[str, str]:
 
 
 def _is_reserved(path: PurePosixPath) -> bool:
-    """Return whether a sandbox uses or reserves a path."""
-    return str(path) in _SYSTEM or str(path).startswith(("/usr/", "/proc/", "/dev/", f"{WORK}/"))
+    """Return whether a sandbox uses or reserves a path, or has folders of the machine there, whose links lead out."""
+    return str(path) in _SYSTEM or path.parts[1] in _SYSTEM_TOPS or str(path).startswith(f"{WORK}/")

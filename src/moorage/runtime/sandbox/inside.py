@@ -81,12 +81,16 @@ def stream_owner(identity: Identity | None, uid: int | None) -> tuple[int, int] 
     return identity.first_id + identity.uid, identity.first_id + identity.gid
 
 
-def take_streams(out: int, error: int, owner: tuple[int, int] | None = None) -> None:
-    """Use pipes as output streams; their owner may open them by path, as /dev/stdout is."""
+def take_streams(out: int, error: int, owner: tuple[int, int] | None = None, *, null: int | None = None) -> None:
+    """Use pipes as output streams; their owner may open them by path, as /dev/stdout is.
+
+    The input is `null`, a descriptor of /dev/null. A process that still has rights opened it before it mounted folders
+    of a tenant: by path, it might open another file of the machine then.
+    """
     if owner is not None:
         for stream in {out, error}:
             os.fchown(stream, *owner)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(os.open("/dev/null", os.O_RDONLY) if null is None else null, 0)
     os.dup2(out, 1)
     os.dup2(error, 2)
 

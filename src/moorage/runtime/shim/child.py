@@ -108,6 +108,7 @@ def _enter_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) ->
     _hide_cgroups()
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
+    null = os.open("/dev/null", os.O_RDONLY)
     identity = _enter_image(spec, context) if spec.files.image else None
     changes = _mount(spec, context) if not spec.files.image else None
     sockets = network.make_resolver_sockets()
@@ -118,7 +119,7 @@ def _enter_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) ->
     kept += [changes] if changes is not None else []
     has_single_id = identity is not None and identity.namespace is None
     uid = spec.uid if spec.uid and not context.user else None
-    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid))
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), null=null)
     inside.seal(
         pipes.channel,
         b"n",
@@ -135,6 +136,8 @@ def _enter_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) ->
         identity=identity,
     )
     _wait_for_go_ahead(pipes)  # The shim serves the sandbox's network from here on.
+    # A path may lead over /proc/self/fd to folders of the machine that descriptors of the shim refer to.
+    inside.close_all_but(pipes.failure, pipes.channel.fileno(), pipes.checks.fileno())
     _change_directory(spec)
     return identity
 
@@ -177,9 +180,10 @@ def tmp_mb(spec: ShimSpec) -> int:
 
 
 def _change_directory(spec: ShimSpec) -> None:
+    """Enter the working directory as the program's user; `writable.enter` has entered that of an image as root."""
     folder = working_directory(spec)
     try:
-        os.chdir(folder)
+        os.chdir("." if spec.files.image else folder)
     except OSError as error:
         if not spec.files.image:
             raise
@@ -217,7 +221,9 @@ def _enter_image(spec: ShimSpec, context: LaunchContext) -> Identity:
     )
     volumes = {DATA: spec.volume} if spec.volume else {}
     sealed = volumes if context.is_read_only else {}
-    folders = writable.HostFolders({**spec.files.binds, **sealed}, {} if sealed else volumes)
+    # `set_read_only` finds the volume by its path, so no link may lead to it.
+    unlinked = frozenset(volumes)
+    folders = writable.HostFolders({**spec.files.binds, **sealed}, {} if sealed else volumes, unlinked)
     return writable.enter(context.tree, image, folders, has_network=True, cwd=working_directory(spec))
 
 

@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from moorage.core.kit.records import dataclass
 from moorage.runtime.sandbox import root
@@ -32,7 +32,7 @@ _FLAGS = sys_.MS_NOSUID | sys_.MS_NODEV
 _ATTRIBUTES = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
 _PROC_FLAGS = _FLAGS | sys_.MS_NOEXEC
 _OPTIONS = "index=off,metacopy=off,redirect_dir=nofollow"
-_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_PORTS = "sys/net/ipv4/ip_unprivileged_port_start"
 _CANNOT_MAP = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # id-mapped mounts, or an overlay of them
 _IN_ROOT = sys_.RESOLVE_IN_ROOT | sys_.RESOLVE_NO_MAGICLINKS
 
@@ -43,6 +43,7 @@ class HostFolders:
 
     read_only: Mapping[str, str]
     writable: Mapping[str, str]
+    unlinked: frozenset[str] = frozenset()  # paths inside that links of the image must not lead to
 
     @property
     def all(self) -> dict[str, str]:
@@ -52,8 +53,9 @@ class HostFolders:
 def enter(tree: Path, image: ImageRoot, folders: HostFolders, *, has_network: bool, cwd: str = "/") -> Identity:
     """Mount the image's root below `tree`, make it this process's root, and return the program's user.
 
-    The caller is process 1 of its namespaces, with all capabilities in their user namespace, and calls `users.become`
-    with the result. Raises OSError, and ValueError with a message for the user.
+    `cwd` becomes the working directory, and is created if it is missing. The caller is process 1 of its namespaces,
+    with all capabilities in their user namespace, and calls `users.become` with the result. Raises OSError, and
+    ValueError with a message for the user.
     """
     builder = _Builder(tree, image, is_root=root.is_initial_user_namespace())
     root.begin(tree, STAGING_MB)
@@ -63,23 +65,42 @@ def enter(tree: Path, image: ImageRoot, folders: HostFolders, *, has_network: bo
         sys_.sethostname(image.hostname)
         if has_network:
             network.prepare_namespace()
-        _allow_all_ports()
-        _ensure_folder(cwd, builder.first_id)
+        _enter_folder(cwd, builder.first_id)
         return identity
 
 
-def _allow_all_ports() -> None:
-    """Let the program bind to ports below 1024 of its own network namespace."""
+def _allow_all_ports(proc: Path) -> None:
+    """Let the program bind to ports below 1024 of its own network namespace.
+
+    `proc` is not in the root of the image, where a folder of a tenant might hide it.
+    """
     with contextlib.suppress(OSError):
-        Path(_PORTS).write_text("0")
+        (proc / _PORTS).write_text("0")
 
 
-def _ensure_folder(path: str, owner: int) -> None:
-    """Create the working directory, as other runtimes do. Paths are inside the sandbox by now."""
-    for folder in (*reversed(Path(path).parents), Path(path)):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o755)
-            os.chown(folder, owner, owner)
+def _enter_folder(path: str, owner: int) -> None:
+    """Create the working directory, as other runtimes do, and enter it.
+
+    Links of the image are followed inside the sandbox only: /proc/self/fd leads to folders of the machine.
+    """
+    root_folder = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    reached, folder = ".", os.dup(root_folder)
+    try:
+        for part in PurePosixPath(path).relative_to("/").parts:
+            reached = f"{reached}/{part}"
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=folder)
+                os.chown(part, owner, owner, dir_fd=folder, follow_symlinks=False)
+            os.close(folder)
+            folder = -1
+            folder = sys_.openat2(root_folder, reached, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, _IN_ROOT)
+        os.fchdir(folder)
+    except OSError as error:
+        raise ValueError(f"the image's folder {path!r} cannot be entered: {error.strerror}") from None
+    finally:
+        os.close(root_folder)
+        if folder >= 0:
+            os.close(folder)
 
 
 class _Builder:
@@ -92,6 +113,7 @@ class _Builder:
         self._process_users: int | None = None
         self._disk_users: int | None = None
         self._staged = 0
+        self._mounts: set[int] = set()  # ids of the overlay and of the host folders in it
         self._copies_ids = is_root and not image.maps_ids
         self.first_id = image.first_id if is_root else 0
         self.merged = tree / "merged"
@@ -103,6 +125,7 @@ class _Builder:
         """Mount /proc, which the maps are written through, and hold the user namespaces."""
         proc = self._make("proc")
         sys_.mount("proc", str(proc), "proc", _PROC_FLAGS, None)
+        _allow_all_ports(proc)
         if not self._is_root:
             yield
             return
@@ -118,11 +141,14 @@ class _Builder:
         try:
             user = accounts.resolve(tree, self._image.user)
             identity = replace(user, namespace=self._process_users, first_id=self.first_id)
+            self._mounts.add(self._mount_id(tree))
             self._provide(tree)
-            for inside, outside in folders.read_only.items():
-                self._bind(tree, inside, outside, identity, is_writable=False)
-            for inside, outside in folders.writable.items():
-                self._bind(tree, inside, outside, identity, is_writable=True)
+            for inside, outside in folders.all.items():
+                clone = self._clone_for(identity, outside, is_writable=inside in folders.writable)
+                try:
+                    self._attach(tree, inside, clone, is_own=False, is_unlinked=inside in folders.unlinked)
+                finally:
+                    os.close(clone)
         finally:
             os.close(tree)
         return identity
@@ -240,7 +266,7 @@ class _Builder:
 
     def _provide(self, tree: int) -> None:
         """Mount /dev, /proc, and the sandbox's own files of /etc."""
-        self._move(tree, "proc", self._tree / "proc")
+        self._move(tree, "proc", self._tree / "proc", stays=True)
         dev = self._make("devices")
         root.make_devices(dev, with_shm=False)
         shm = self._make("devices/shm", 0o1777)
@@ -252,7 +278,7 @@ class _Builder:
         for name, text in self._etc_files().items():
             (etc / name).write_text(text)
             os.chown(etc / name, self.first_id, self.first_id)
-            self._move(tree, f"etc/{name}", etc / name, is_bound=True)
+            self._move(tree, f"etc/{name}", etc / name, stays=True)
 
     def _etc_files(self) -> dict[str, str]:
         image = self._image
@@ -263,26 +289,28 @@ class _Builder:
             "resolv.conf": root.resolv_conf(),
         }
 
-    def _move(self, tree: int, inside: str, mounted: Path, *, is_bound: bool = False) -> None:
-        """Move a mount, or with `is_bound` a bind mount of a file, into the root."""
+    def _move(self, tree: int, inside: str, mounted: Path, *, stays: bool = False) -> None:
+        """Move a mount, or with `stays` a copy of it or of a file, into the root."""
         flags = (sys_.OPEN_TREE_CLONE | sys_.AT_RECURSIVE) | sys_.OPEN_TREE_CLOEXEC
         clone = sys_.open_tree(sys_.AT_FDCWD, mounted, flags)
         try:
             self._attach(tree, inside, clone)
         finally:
             os.close(clone)
-        if not is_bound:
+        if not stays:
             sys_.umount2(str(mounted), sys_.MNT_DETACH)
 
-    def _bind(self, tree: int, inside: str, outside: str, identity: Identity, *, is_writable: bool) -> None:
+    def _clone_for(self, identity: Identity, outside: str, *, is_writable: bool) -> int:
+        """Return a detached mount of a host folder with the owners that the program sees."""
         if self._copies_ids:
             outside = self._with_owners(outside, identity, is_writable=is_writable)
         with self._owner_namespace(outside, identity) as namespace:
-            clone = self._clone(outside, namespace, is_writable=is_writable)
-        try:
-            self._attach(tree, inside, clone)
-        finally:
-            os.close(clone)
+            return self._clone(outside, namespace, is_writable=is_writable)
+
+    def _mount_id(self, descriptor: int) -> int:
+        """Return the id of the mount that a descriptor refers to."""
+        text = (self._tree / f"proc/self/fdinfo/{descriptor}").read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("mnt_id:"))
 
     @contextlib.contextmanager
     def _owner_namespace(self, outside: str, identity: Identity) -> Iterator[int | None]:
@@ -296,7 +324,7 @@ class _Builder:
             return
         uids = users.owner_extents(self.first_id, status.st_uid, identity.uid)
         gids = users.owner_extents(self.first_id, status.st_gid, identity.gid)
-        with users.user_namespace(uids, gids, str(self._tree / "merged/proc")) as namespace:
+        with users.user_namespace(uids, gids, str(self._tree / "proc")) as namespace:
             yield namespace
 
     def _with_owners(self, outside: str, identity: Identity, *, is_writable: bool) -> str:
@@ -318,16 +346,27 @@ class _Builder:
         target.chmod(stat.S_IMODE(status.st_mode))
         return str(target)
 
-    def _attach(self, tree: int, inside: str, clone: int) -> None:
-        """Mount a detached mount on a path below the root, whose links stay inside."""
+    def _attach(self, tree: int, inside: str, clone: int, *, is_own: bool = True, is_unlinked: bool = False) -> None:
+        """Mount a detached mount on a path below the root, whose links stay inside.
+
+        One that is not the sandbox's own is not mounted over /dev, /proc or the sandbox's files: the process that
+        enters the root uses these while it has all rights. With `is_unlinked` no link may lead to the path.
+        """
+        links = _IN_ROOT | sys_.RESOLVE_NO_SYMLINKS if is_unlinked else _IN_ROOT
         try:
-            target = sys_.openat2(tree, inside.lstrip("/") or ".", os.O_PATH | os.O_CLOEXEC, _IN_ROOT)
+            target = sys_.openat2(tree, inside.lstrip("/"), os.O_PATH | os.O_CLOEXEC, links)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
             raise ValueError(f"the image has a link or a file at {inside!r}, where a folder is needed") from None
         try:
+            if not is_own and self._mount_id(target) not in self._mounts:
+                raise ValueError(
+                    f"no folder can be mounted at {inside!r}: it leads to /dev, /proc or a file of the sandbox"
+                )
             flags = sys_.MOVE_MOUNT_F_EMPTY_PATH | sys_.MOVE_MOUNT_T_EMPTY_PATH
             sys_.move_mount(clone, "", target, "", flags)
+            if not is_own:
+                self._mounts.add(self._mount_id(clone))
         finally:
             os.close(target)

@@ -78,10 +78,11 @@ def _enter_sandbox(
         os._exit(code if code >= 0 else 128 - code)
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
     sys_.set_pdeathsig(signal.SIGKILL)
+    null = os.open("/dev/null", os.O_RDONLY)
     identity = _mount(job, tree, clones)
     sockets = network.make_resolver_sockets() if job.network else ()
     uid = job.uid if is_root else None
-    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid))
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), null=null)
     has_single_id = identity is not None and identity.namespace is None
     inside.seal(
         pipes.network,
@@ -92,7 +93,9 @@ def _enter_sandbox(
         program=seccomp.build(notify=job.network, is_counted=is_counted, pretends_owners=has_single_id),
         identity=identity,
     )
-    os.chdir(f"{WORK}/{job.cwd}" if job.root is None else job.cwd or "/")
+    # A path may lead over /proc/self/fd to folders of the machine that descriptors of the runner refer to.
+    inside.close_all_but(pipes.failure)
+    os.chdir(f"{WORK}/{job.cwd}" if job.root is None else ".")  # `writable.enter` has entered that of an image as root.
     return identity.home if identity else ""
 
 

@@ -54,7 +54,7 @@ class MountMaker:
                 options["target"] = f"{SECRETS}/{options['id']}"
         if "target" in options:
             options["target"] = self._state.absolute(options["target"])
-        if options.get("target") == "/":
+        if not options.get("target", "target").strip("/"):
             raise DockerfileError(self._run.line, "the target of a mount cannot be /")
         return options
 
