@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
@@ -158,10 +162,11 @@ def test_the_body_counts_more_than_the_query_and_neither_can_forge_the_members_o
     assert made["__ow_query"] == "a=query&b=query&__ow_method=evil"
 
 
+@pytest.mark.parametrize("space", [b"", b" " * 70_000])
 @pytest.mark.parametrize("body", [b"{", b"{'a': 1}", b"\xff", b'{"a": 1} x', b"[" * 100_000, b'{"a": NaN}', b'"\xff"'])
-def test_a_body_that_says_it_is_json_and_is_not_is_refused(body: bytes) -> None:
+def test_a_body_that_says_it_is_json_and_is_not_is_refused(body: bytes, space: bytes) -> None:
     with pytest.raises(Refused) as refused:
-        params(body, JSON)
+        params(space + body, JSON)
 
     assert refused.value.failure is answers.BAD_JSON
 
@@ -169,6 +174,96 @@ def test_a_body_that_says_it_is_json_and_is_not_is_refused(body: bytes) -> None:
 def test_a_form_with_too_many_fields_is_refused() -> None:
     with pytest.raises(Refused):
         params(b"&".join([b"a=1"] * 10_001), FORM)
+
+
+@given(st.lists(st.sampled_from(["%", "4", "1", "=", "&", "+", "é", "a", "%41", "%C3", "%a9", "\xff", "%f0%9F", "\n"])))
+def test_a_form_and_a_query_are_decoded_as_parse_qsl_does(pieces: list[str]) -> None:
+    body = "".join(pieces).encode("latin-1" if "\xff" in pieces else "utf-8")
+    expected = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+    assert own(params(body, FORM)) == expected
+    assert own(params(target=BASE + b"?" + body.replace(b"\n", b""))) == dict(
+        parse_qsl(body.replace(b"\n", b"").decode("utf-8", "replace"), keep_blank_values=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"%zz%41%",
+        b"%%41",
+        b"%25%34%31=%2541",
+        b"=a&b=&&c",
+        b"%e2%82&%e2%82=\xac",
+        b"\xe2\x82%ac",
+        b"%C3\xa9%A9",
+        b"a=%+1",
+    ],
+)
+def test_unusual_escapes_are_decoded_as_parse_qsl_does(body: bytes) -> None:
+    assert own(params(body, FORM)) == dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def test_a_form_over_1_mb_is_not_decoded() -> None:
+    largest, larger = b"a=" + b"%" * (2**20 - 2), b"a=" + b"%" * (2**20 - 1)
+
+    assert own(params(largest, FORM)) == {"a": "%" * (2**20 - 2)}
+    assert own(params(larger, FORM)) == {"__ow_body": base64.b64encode(larger).decode(), "__ow_isBase64Encoded": True}
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the least CPU time of three runs."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+@pytest.mark.parametrize("body", [b"%" * 2**18, b"%zz" * (2**18 // 3), "é%41".encode() * 250_000])
+def test_no_form_takes_long(body: bytes) -> None:
+    text = body.decode()
+
+    assert seconds_of(lambda: params(body, FORM)) < seconds_of(lambda: parse_qsl(text, keep_blank_values=True)) / 2
+
+
+def test_a_query_of_invalid_escapes_does_not_take_long() -> None:
+    query = b"%" * 60_000
+    text = query.decode()
+
+    assert (
+        seconds_of(lambda: web.TargetCache().find(BASE + b"?" + query))
+        < seconds_of(lambda: parse_qsl(text, keep_blank_values=True)) / 2
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"[" + b",".join([b"{}"] * 30_000) + b"]", b'"' + b"a" * 70_000 + b'"', b" " * 70_000 + b"1 "),
+        *(b'\n{"a": "' + "é".encode() * 40_000 + b'"}\n', b" " * 70_000 + b"{ }"),
+    ],
+)
+def test_a_large_json_body_is_passed_on_as_it_came(body: bytes) -> None:
+    value = json.loads(body)
+
+    assert own(params(body, JSON)) == (value if isinstance(value, dict) else {"__ow_body": value})
+
+
+def test_a_large_json_body_is_not_made_into_objects() -> None:
+    body = b"[" + b",".join([b"[]"] * 500_000) + b"]"
+    request, target = Request(b"POST", BASE, [(b"content-type", JSON.encode())], body), web.TargetCache().find(BASE)
+    assert target is not None
+
+    tracemalloc.start()
+    try:
+        web.params_of(request, target, b"{}", raw=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 8 * len(body)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"PROPFIND"])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.core.kit.processes import deletions
 from moorage.runtime.sandbox.usage import quotas
 
 MB = 2**20
@@ -51,7 +52,7 @@ class LocalVolumes:
     def _purge(self, owner: str) -> None:
         for path in _folders_in(self._trash):
             if path.name.startswith(TRASH_PREFIX) and _is_of(owner, path.name.removeprefix(TRASH_PREFIX)):
-                shutil.rmtree(path, ignore_errors=True)
+                deletions.delete(path)
 
 
 def _create(folder: Path, uid: int) -> None:

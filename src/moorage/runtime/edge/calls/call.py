@@ -199,8 +199,8 @@ class PlatformCall(Call):
 
     def check(self, status: int, head: bytes, body: bytes) -> None:
         try:
-            web.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+            web.check_json(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise web.BadReply("the function returned a result that is not JSON") from None
 
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:

@@ -55,6 +55,11 @@ class _Packer:
             raise TreeError(f"the step made folders that are nested more than {MAX_DEPTH} levels deep")
         for each in self._names(path):
             name, inner = f"{above}{each}", f"{path}/{each}"
+            if each.startswith(WHITEOUT):  # Its archive could equal one with a whiteout, and so share its digest.
+                raise TreeError(
+                    f"an image cannot contain {f'/{name}'[:200]!r}: in layers, names that begin with {WHITEOUT!r} mark"
+                    " deleted files. Rename the file, or delete it in this step"
+                )
             status = os.lstat(inner)
             is_file = stat.S_ISREG(status.st_mode)
             self.entries += 1
