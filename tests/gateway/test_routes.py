@@ -228,6 +228,30 @@ async def test_rules_apply_however_many_hosts_have_some(
     assert [reply.headers.get("location") for reply in replies] == [f"/{name}" for name in names]
 
 
+def test_the_hosts_of_a_project_have_one_copy_of_its_rules(settings: Settings) -> None:
+    names = [f"h{number}.localhost" for number in range(100)]
+    rules = dict.fromkeys(names, NEW) | {f"other{number}.localhost": OLD for number in range(3)}
+    config = HostConfig(rules=rules)
+
+    written = hosts.to_text(config)
+    text = json.dumps(hosts.host_routes(settings, config))
+    read = hosts.from_text(written)
+
+    assert (text.count("X-Rule"), written.count("X-Rule")) == (1, 1)
+    assert read == config
+    assert json.dumps(hosts.host_routes(settings, read)) == text
+
+
+def test_hosts_that_an_earlier_version_wrote_are_read() -> None:
+    written = """{"moved": {}, "logged": [], "rules": {"a.localhost": {
+        "redirects": [["/old", "/new", 308]], "headers": [["/*", "x-rule", "yes"]]}}}"""
+
+    read = hosts.from_text(written)
+
+    rules = HostRules((RedirectRule("/old", "/new", 308),), (HeaderRule("/*", "x-rule", "yes"),))
+    assert read == HostConfig(rules={"a.localhost": rules})
+
+
 async def test_configuration_is_loaded_only_where_it_differs(settings: Settings, gateway: Routes) -> None:
     one = release_of(settings, "one")
     path = settings.folder("run") / "caddy.json"

@@ -379,3 +379,24 @@ async def test_an_organization_sends_a_bounded_number_of_invitations_a_day(
     next_day = (await api.post(f"/v1/orgs/{house.org.id}/invitations", token=token, json=body)).status
 
     assert [*first, next_day] == [200, 200, 402, 200]
+
+
+async def test_a_user_sends_a_bounded_number_of_invitations_a_day_for_all_organizations(
+    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MAX_DAILY_OF_SENDER", 2)
+    house = await make_house(db)
+    second = await make_org(db, house.people[Role.OWNER])
+
+    async def invite_to_second(number: int) -> int:
+        body = {"email": f"guest-{number}@example.com"}
+        return (await api.post(f"/v1/orgs/{second.id}/invitations", token=house.sessions[Role.OWNER], json=body)).status
+
+    sent = [(await invite(api, house, "guest-0@example.com")).status]
+    sent += [await invite_to_second(number) for number in (1, 2)]
+    by_another = (await invite(api, house, "guest-3@example.com", by=Role.ADMIN)).status
+    clock.advance(DAY_MS)
+    session = session_for(db, house.people[Role.OWNER])
+    next_day = await api.post(f"/v1/orgs/{second.id}/invitations", token=session, json={"email": "guest-4@example.com"})
+
+    assert [*sent, by_another, next_day.status] == [200, 200, 402, 200, 200]

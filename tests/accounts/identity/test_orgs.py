@@ -10,6 +10,7 @@ from tests.accounts.identity.support import make_house, whole_store
 from tests.builders import make_member, make_org, make_token, make_user, session_for
 from tests.client import Client
 
+from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, ManualClock, to_wire
@@ -233,3 +234,19 @@ async def test_an_update_changes_the_fields_that_are_sent_and_needs_one(api: Cli
     assert (renamed["name"], renamed["createOnPush"]) == ("Quay", False)
     assert (empty.status, empty.error["fields"]) == (400, {"name": "is required"})
     assert (wrong.status, set(wrong.error["fields"])) == (400, {"createOnPush"})
+
+
+async def test_a_user_owns_a_bounded_number_of_organizations(
+    api: Client, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orgs, "MAX_OWNED_BY_USER", 2)
+    user, other = await make_user(db), await make_user(db)
+    await make_member(db, await make_org(db, other), Role.MEMBER, user)
+    session = session_for(db, user)
+
+    made = [await api.post("/v1/orgs", token=session, json={"name": "Harbor"}) for _ in range(3)]
+    await api.delete(f"/v1/orgs/{made[0].data['organizationId']}", token=session)
+    again = await api.post("/v1/orgs", token=session, json={"name": "Harbor"})
+
+    assert [each.status for each in (*made, again)] == [200, 200, 409, 200]
+    assert made[2].error["message"] == "A user owns at most 2 organizations"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.accounts.identity.support import IN_PRODUCTION, make_house, whole_store
 from tests.builders import make_org, make_token, make_user, session_for
-from tests.client import Client
+from tests.client import Client, Reply
 
-from moorage.accounts.identity import gate
+from moorage.accounts.identity import gate, tokens
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock, to_wire
@@ -243,3 +243,25 @@ async def last_used(api: Client, session: str, expected: str) -> None:
     async with asyncio.timeout(10):
         while (await api.get("/v1/api-tokens", token=session)).data[0]["lastUsedAt"] != expected:
             await asyncio.sleep(0.01)
+
+
+async def test_an_organization_has_a_bounded_number_of_active_tokens(
+    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MAX_OF_ORGANIZATION", 2)
+    user = await make_user(db)
+    org = await make_org(db, user)
+    session = session_for(db, user)
+
+    async def create(**body: Any) -> Reply:
+        return await api.post("/v1/api-tokens", token=session, org=org.id, json={"name": "ci", **body})
+
+    brief, first, refused = await create(expiresInDays=1), await create(), await create()
+    await api.delete(f"/v1/api-tokens/{first.data['id']}", token=session, org=org.id)
+    after_revoking = await create()
+    clock.advance(DAY_MS)
+    session = session_for(db, user)
+    after_expiry = await create()
+
+    assert [each.status for each in (brief, first, refused, after_revoking, after_expiry)] == [200, 200, 409, 200, 200]
+    assert "at most 2 API tokens" in refused.error["message"]

@@ -8,7 +8,7 @@ import socket
 import pytest
 from tests.core.net.outbound_servers import resolve_from
 
-from moorage.core.net.dns import NameResolver
+from moorage.core.net.dns import MAX_LOOKUPS_OF_TENANT, NameResolver
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +121,32 @@ async def test_closing_ends_the_lookups_that_are_under_way() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@pytest.mark.parametrize("keep_s", [0, 60])
+async def test_lookups_of_one_tenant_that_get_no_answer_do_not_delay_those_of_others(keep_s: float) -> None:
+    inner = Scripted(["192.0.2.1"])
+    inner.may_answer.clear()
+    names = NameResolver(inner, keep_s=keep_s)
+    hosts = [f"{number}.dead.test" for number in range(MAX_LOOKUPS_OF_TENANT + 5)]
+    waiting = [asyncio.create_task(names.resolve(host, tenant=1)) for host in hosts]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    of_first = len(inner.asked)
+
+    # The lookup that a cancelled caller leaves behind still counts: it occupies a thread.
+    waiting[0].cancel()
+    others = [asyncio.create_task(names.resolve(host, tenant=2)) for host in ("shop.test", hosts[-1])]
+    others.append(asyncio.create_task(names.resolve("free.test")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    asked = inner.asked[of_first:]
+    inner.may_answer.set()
+    results = await asyncio.gather(*waiting[1:], *others)
+
+    assert of_first == MAX_LOOKUPS_OF_TENANT
+    assert asked == ["shop.test", hosts[-1], "free.test"]
+    assert results == [["192.0.2.1"]] * (len(hosts) - 1 + len(others))
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST.", "a.b.localhost"])

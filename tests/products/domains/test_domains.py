@@ -10,6 +10,7 @@ from moorage.accounts.identity.organizations import service as orgs
 from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import ManualClock
+from moorage.products.domains import service
 from moorage.products.projects import service as projects
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +74,22 @@ async def test_what_cannot_be_a_domain_of_a_project_is_refused_by_its_field(desk
 
     assert (reply.status, list(reply.error["fields"])) == (400, ["domain"])
     assert await desk.feed(team) == []
+
+
+@pytest.mark.parametrize("limit", ["MAX_OF_PROJECT", "MAX_OF_ORGANIZATION"])
+async def test_a_project_and_an_organization_have_a_bounded_number_of_domains(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(service, limit, 2)
+    team, other = await desk.make_team("harbor"), await desk.make_team("quay")
+    first, _ = [await team.add(name) for name in ("a.example.com", "b.example.com")]
+
+    refused, theirs = await team.try_to_add("c.example.com"), await other.try_to_add("c.example.com")
+    await team.delete(first)
+    again = await team.try_to_add("c.example.com")
+
+    assert (refused.status, theirs.status, again.status) == (409, 200, 200)
+    assert "has at most 2 domains" in refused.error["message"]
 
 
 async def test_a_domain_is_added_once_in_an_organization_however_it_is_written(desk: Desk) -> None:

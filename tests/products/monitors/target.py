@@ -138,6 +138,19 @@ class SayingTryAgain:
         return ["127.0.0.1"]
 
 
+class AnsweringSome:
+    """A resolver that never answers for names below `dead.test`; others are loopback."""
+
+    def __init__(self) -> None:
+        self.unanswered = 0
+
+    async def resolve(self, host: str) -> list[str]:
+        if host.endswith(".dead.test"):
+            self.unanswered += 1
+            await asyncio.Event().wait()
+        return ["127.0.0.1"]
+
+
 @contextmanager
 def silent_name_server() -> Iterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:

@@ -13,6 +13,7 @@ from tests.core.mail.support import Inbox, mailer, serving
 from tests.ports import free_port
 from tests.products.monitors.delivery_support import AGAIN_S, SECRET_PATH, Harbor, Receiver, make_harbor, statuses
 
+from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.query import Command, arg
 from moorage.core.db.store import Database
 from moorage.core.jobs import tables as job_tables
@@ -21,9 +22,11 @@ from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy
 from moorage.core.vault import service as vault
 from moorage.core.worker.pool import LEASE_MS
+from moorage.errors import RateLimited
 from moorage.products.monitors.alerts import delivering, notices
+from moorage.products.monitors.alerts import service as alerts
 from moorage.products.monitors.alerts import tables as alert_tables
-from moorage.products.monitors.alerts.tables import WEBHOOK_URL
+from moorage.products.monitors.alerts.tables import WEBHOOK_URL, Alert
 
 pytestmark = pytest.mark.anyio
 
@@ -424,3 +427,33 @@ def test_tries_come_ever_more_seldom_and_at_least_every_quarter_of_an_hour() -> 
 )
 def test_what_a_receiver_asks_for_is_obeyed_within_reason(value: str | None, seconds: float | None) -> None:
     assert delivering.retry_after_s(value, 1_767_225_600_000) == seconds
+
+
+async def test_an_alert_has_one_test_at_a_time(harbor: Harbor, receiver: Receiver) -> None:
+    alert = await harbor.alert(webhook=receiver.url)
+    other = await harbor.alert(webhook=receiver.url)
+
+    async def send_test(of: Alert = alert) -> None:
+        await harbor.db.write(lambda tx: alerts.send_test(tx, harbor.org_id, THE_PLATFORM, of.id))
+
+    await send_test()
+    await send_test(other)
+    with pytest.raises(RateLimited, match="is being sent"):
+        await send_test()
+    await harbor.deliver()
+    await send_test()
+
+    assert len(await harbor.notices()) == 3
+
+
+async def test_a_new_test_replaces_one_that_failed_and_would_be_sent_again(harbor: Harbor, receiver: Receiver) -> None:
+    receiver.will("500 Oops")
+    alert = await harbor.alert(webhook=receiver.url)
+    for _ in range(2):
+        await harbor.db.write(lambda tx: alerts.send_test(tx, harbor.org_id, THE_PLATFORM, alert.id))
+        await harbor.deliver()
+
+    await harbor.deliver(after_s=AGAIN_S)
+
+    assert [each.status for each in await harbor.notices()] == ["failed", "delivered"]
+    assert len(receiver.got) == 2

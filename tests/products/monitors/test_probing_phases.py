@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.net.outbound_servers import DnsResolver, always, answer, hang, resolve_from, serve
 from tests.products.monitors.target import (
+    AnsweringSome,
     Authority,
     SayingTryAgain,
     accepting_nothing,
@@ -25,6 +26,7 @@ from tests.products.monitors.target import (
     target,
 )
 
+from moorage.core.net.dns import MAX_LOOKUPS_OF_TENANT
 from moorage.products.monitors.probing.beats import Outcome
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +54,23 @@ async def test_time_that_runs_out_in_dns_says_so() -> None:
 
     assert told(outcome) == (False, "dns", True)
     assert outcome.message == "dns: shop.test gave no full answer in 0.5 s: looking up its name"
+
+
+async def test_names_without_an_answer_of_one_organization_do_not_delay_checks_of_others() -> None:
+    resolver = AnsweringSome()
+    async with serve(always(answer())) as server, checking(resolver=resolver) as checker:
+        dead = [
+            asyncio.create_task(checker.check(target(f"http://{number}.dead.test/", org_id=1)))
+            for number in range(MAX_LOOKUPS_OF_TENANT + 5)
+        ]
+        while resolver.unanswered < MAX_LOOKUPS_OF_TENANT:
+            await asyncio.sleep(0)
+
+        outcome = await checker.check(target(server.url(host="shop.test"), org_id=2))
+
+        assert (outcome.message, resolver.unanswered) == ("200 OK", MAX_LOOKUPS_OF_TENANT)
+        for each in dead:
+            each.cancel()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

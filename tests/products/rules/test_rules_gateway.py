@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import string
+import time
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -279,7 +281,7 @@ def test_a_header_rule_tells_upper_from_lower_case_and_takes_endings(gateway: Ru
 def test_a_thousand_plain_rules_make_no_regular_expression_of_their_own() -> None:
     rules = tuple(RedirectRule(f"/old/{number}", f"/new/{number}", 301) for number in range(1000))
 
-    (route,) = rule_routes("many.localhost", HostRules(rules))
+    (route,) = rule_routes(["many.localhost"], HostRules(rules))
 
     assert str(route).count("input_regexp") == 1  # for the kept query
     assert str(route).count("'input'") == 1000
@@ -329,7 +331,51 @@ def test_a_rule_that_cannot_be_understood_is_left_out_and_the_others_are_served(
     assert (gateway.locate(host, "/b"), gateway.locate(host, "/c")) == (None, "/d")
 
 
+def test_hosts_with_the_same_rules_share_one_copy_of_them(gateway: RuleServer) -> None:
+    shared = HostRules((RedirectRule("/once", "/new", 301),), (HeaderRule("/*", "X-Rule", "shared"),))
+    names = [f"shop-{number}.localhost" for number in range(30)]
+    gateway.hosts |= dict.fromkeys(names, shared) | {"other.localhost": HostRules(headers=shared.headers)}
+    gateway.load()
+
+    routes = json.dumps(all_rule_routes(gateway.hosts))
+
+    assert routes.count('"/once"') == 1
+    assert [gateway.locate(name, "/once") for name in (names[0], names[-1])] == ["/new", "/new"]
+    assert gateway.locate("other.localhost", "/once") is None
+    assert gateway.fetch("other.localhost", "/page.html").headers["x-rule"] == "shared"
+    for name in (*names, "other.localhost"):
+        del gateway.hosts[name]
+
+
+def test_header_rules_join_the_latest_group_of_their_source_only() -> None:
+    rules = (
+        HeaderRule("/a", "X-One", "first"),
+        HeaderRule("/*", "X-One", "second"),
+        HeaderRule("/a", "X-Two", "third"),
+        HeaderRule("/*", "X-Two", "fourth"),
+        HeaderRule("/a", "x-one", "fifth"),
+    )
+
+    (route,) = rule_routes(["a.localhost"], HostRules(headers=rules))
+
+    sets = [each["handle"][0]["response"]["set"] for each in route["handle"][0]["routes"]]
+    assert sets == [
+        {"X-One": ["first"], "X-Two": ["third"]},
+        {"X-One": ["second"], "X-Two": ["fourth"]},
+        {"x-one": ["fifth"]},
+    ]
+
+
+def test_many_header_rules_take_time_in_proportion_to_their_number() -> None:
+    rules = tuple(HeaderRule(f"/{number}", f"X-{number}", "x") for number in range(10_000))
+
+    started = time.process_time()
+    rule_routes(["many.localhost"], HostRules(headers=rules))
+
+    assert time.process_time() - started < 2  # Comparing each pair of rules takes longer than ten seconds.
+
+
 def test_without_rules_there_are_no_routes() -> None:
-    assert rule_routes("a.localhost", HostRules()) == []
+    assert rule_routes(["a.localhost"], HostRules()) == []
     assert all_rule_routes({"a.localhost": HostRules()}) == []
     assert all_rule_routes({}) == []

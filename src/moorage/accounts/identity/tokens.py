@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -20,8 +20,9 @@ from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.ids import OrgId, new_token, token_hash, token_preview
 from moorage.core.kit.records import dataclass
-from moorage.errors import Forbidden, NotFound
+from moorage.errors import Conflict, Forbidden, NotFound
 
+MAX_OF_ORGANIZATION = 200  # Each has its own rate limit.
 PREFIXES = ("psk_live_", "psk_test_")
 
 
@@ -53,6 +54,9 @@ _COLUMNS = (_t.id, _t.user_id, _t.name, _t.role, _t.preview, _t.created_at, _t.e
 _live = (_t.org_id == arg("org_id")) & _t.revoked_at.is_(None)
 _LIST = Query(select(*_COLUMNS).where(_live).order_by(_t.id.desc()), ApiToken)
 _FIND = Query(select(*_COLUMNS).where(_live & (_t.id == arg("id"))), ApiToken)
+_COUNT: Query[int] = Query(
+    select(func.count()).where(_live & (_t.expires_at.is_(None) | (_t.expires_at > arg("now")))), scalar
+)
 _ADD: Query[int] = Query(
     insert(api_token).returning(_t.id),
     scalar,
@@ -99,6 +103,10 @@ def create(
     role = role or caller.role
     if not caller.role.reaches(role):
         raise Forbidden("You cannot make a token with a role above your own")
+    # The audit feed of an organization has one writer at a time: no other transaction can add tokens now.
+    audit.record(tx, org_id, caller.as_actor, "api_token.created", AuditTarget("api_token", name), role=role)
+    if tx.one(_COUNT, org_id=org_id, now=tx.now) >= MAX_OF_ORGANIZATION:
+        raise Conflict(f"An organization has at most {MAX_OF_ORGANIZATION} API tokens; revoke one that is not used")
     raw = new_token(PREFIXES[0] if tx.env.settings.is_production else PREFIXES[1])
     token_id = tx.one(
         _ADD,
@@ -111,7 +119,6 @@ def create(
         created_at=tx.now,
         expires_at=_expiry(tx, org_id, caller, expires_in_days),
     )
-    audit.record(tx, org_id, caller.as_actor, "api_token.created", AuditTarget("api_token", name), role=role)
     return get(tx, org_id, token_id), raw
 
 

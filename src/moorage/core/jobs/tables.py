@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
+    JSON,
     Boolean,
     Column,
     Index,
     Integer,
     UniqueConstraint,
     case,
+    cast,
     delete,
     func,
     insert,
     literal,
     null,
     select,
+    union,
     update,
 )
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+from sqlalchemy.sql.selectable import FromClause
 
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
@@ -134,23 +140,68 @@ CHANNEL = "moorage_jobs"
 NOTIFY = Command(select(func.pg_notify(CHANNEL, "")))
 ADD: Query[int] = Query(insert(job).returning(_j.id), scalar, sets=_SETS)
 ADD_ONCE: Query[int] = Query(insert_or_ignore(job), scalar, sets=_SETS)
+CONSIDERED = 500  # due jobs of a shared lane from each end: organizations without a free slot may have many more
+
+
+def _is_due() -> ColumnElement[bool]:
+    is_here = _j.machine_id.is_(None) | (_j.machine_id == arg("machine_id"))
+    return (_j.lane == arg("lane")) & _queued & (_j.run_at <= arg("now")) & is_here
+
+
+def _has_free_key(due: FromClause) -> ColumnElement[bool]:
+    """Return the condition of due jobs whose key is free, at most one per key."""
+    other = job.alias("other")
+    busy = select(literal(1)).where((other.c.key == due.c.key) & (other.c.status == _RUNNING))
+    older = select(literal(1)).where(
+        (other.c.key == due.c.key)
+        & (other.c.status == _QUEUED)
+        & (other.c.id < due.c.id)
+        & (other.c.run_at <= arg("now"))
+    )
+    return ~busy.exists() & ~older.exists()
 
 
 def _claim(dialect: str) -> ClauseElement:
-    """Claim due jobs of a lane whose key is free, oldest first, at most one per key."""
-    other = job.alias("other")
-    busy = select(literal(1)).where((other.c.key == _j.key) & (other.c.status == _RUNNING))
-    older = select(literal(1)).where(
-        (other.c.key == _j.key) & (other.c.status == _QUEUED) & (other.c.id < _j.id) & (other.c.run_at <= arg("now"))
+    """Claim due jobs, oldest first."""
+    return _claim_where(dialect, _is_due() & _has_free_key(job))
+
+
+def _claim_in_shares(dialect: str) -> ClauseElement:
+    """Claim due jobs, oldest first; an organization gets at most as many slots as remain free.
+
+    `most` is the number of free slots of the worker. The payloads of these jobs have an `org_id`. Only the oldest and
+    the latest due jobs are considered: jobs of an organization without a free slot must not make this query slow, nor
+    hide the jobs of others.
+    """
+    own = job.alias("own")
+    org_of_own = _org_of(dialect, own.c.payload).label("org_id")
+    is_own = (own.c.status == _RUNNING) & (own.c.lane == arg("lane")) & (own.c.lease_token == arg("lease"))
+    running = select(org_of_own, func.count().label("count")).where(is_own).group_by(org_of_own).subquery()
+    oldest = select(_j.id).where(_is_due()).order_by(_j.run_at, _j.id).limit(CONSIDERED).subquery()
+    latest = select(_j.id).where(_is_due()).order_by(_j.run_at.desc(), _j.id.desc()).limit(CONSIDERED).subquery()
+    ends = union(select(oldest.c.id), select(latest.c.id)).subquery()
+    columns = (_j.id, _j.key, _j.run_at, _org_of(dialect, _j.payload).label("org_id"))
+    due = select(*columns).select_from(ends.join(job, _j.id == ends.c.id)).cte("due")
+    place = func.row_number().over(partition_by=due.c.org_id, order_by=(due.c.run_at, due.c.id))
+    # Each claimed job takes a free slot and adds one to those of its organization.
+    share = (arg("most", Integer) - func.coalesce(running.c.count, 0) + 1) // 2
+    ranked = (
+        select(due.c.id, place.label("place"), share.label("share"))
+        .select_from(due.outerjoin(running, running.c.org_id == due.c.org_id))
+        .where(_has_free_key(due))
+        .subquery()
     )
-    is_here = _j.machine_id.is_(None) | (_j.machine_id == arg("machine_id"))
-    is_due = (_j.lane == arg("lane")) & _queued & (_j.run_at <= arg("now"))
-    due = (
-        select(_j.id)
-        .where(is_due & is_here & ~busy.exists() & ~older.exists())
-        .order_by(_j.run_at, _j.id)
-        .limit(arg("most"))
-    )
+    return _claim_where(dialect, _j.id.in_(select(ranked.c.id).where(ranked.c.place <= ranked.c.share)) & _queued)
+
+
+def _org_of(dialect: str, payload: ColumnElement[str]) -> ColumnElement[Any]:
+    if dialect == "postgresql":
+        return func.json_extract_path_text(cast(payload, JSON), "org_id")
+    return func.json_extract(payload, "$.org_id")
+
+
+def _claim_where(dialect: str, condition: ColumnElement[bool]) -> ClauseElement:
+    due = select(_j.id).where(condition).order_by(_j.run_at, _j.id).limit(arg("most"))
     if dialect == "postgresql":
         due = due.with_for_update(skip_locked=True)
     return (
@@ -168,6 +219,7 @@ def _claim(dialect: str) -> ClauseElement:
 
 
 CLAIM = Query(_claim, JobRow)
+CLAIM_IN_SHARES = Query(_claim_in_shares, JobRow)
 _held = (_j.id == arg("id")) & (_j.lease_token == arg("lease")) & _running
 # Updating the row checks the lease and locks the row until the commit: the lease cannot be lost in between.
 HOLD = Command(update(job).where(_held).values(updated_at=arg("now")))

@@ -46,6 +46,7 @@ _NEXT_ADDRESS_DELAY_S = 0.25
 class _Progress:
     """Progress of a call, for the error message."""
 
+    tenant: int | None = None  # whose name lookups are bounded together
     started: float = field(default_factory=time.perf_counter)
     url: yarl.URL | None = None
     doing: str = _LOOKING_UP
@@ -139,18 +140,19 @@ class GuardedClient:
         verify_tls: bool = True,
         drop_headers_cross_host: bool = True,
         want_certificate: bool = False,
+        tenant: int | None = None,
     ) -> Answer:
         """Send one request and follow up to `follow` redirects, all within `timeout_s`.
 
         With `follow=0` a redirect is returned as the answer. On a hop to another scheme, host or port the caller's
         headers are dropped unless `drop_headers_cross_host` is off; credentials from the URL are always dropped.
         With `want_certificate`, a rejected certificate is read over a second connection, which sends only the
-        handshake, and is attached to the error.
+        handshake, and is attached to the error. With `tenant`, the name lookups count against the bound of this tenant.
         """
         if self._closed:
             raise RuntimeError("cannot send a request: the client is closed")
         hop = first_hop(method, url, headers, body)
-        progress = _Progress()
+        progress = _Progress(tenant)
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -198,7 +200,7 @@ class GuardedClient:
         """Return the addresses of a host; a literal address is checked at once."""
         host = progress.host
         if not is_literal(host):
-            return await self._resolver.resolve(host)
+            return await self._resolver.resolve(host, tenant=progress.tenant)
         why = self._refusal(host, url.port)
         if why is not None:
             raise TargetRefused(f"cannot call {host}: {why}")

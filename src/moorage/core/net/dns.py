@@ -6,10 +6,13 @@ import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 # A name whose DNS servers do not answer blocks a thread for up to 30 s and must not delay other names. The pool starts
 # threads on demand.
 _MAX_THREADS = 256
+# A lookup takes some milliseconds, so only names whose servers do not answer fill this many threads.
+MAX_LOOKUPS_OF_TENANT = 32
 _MAX_CACHED_NAMES = 10_000
 
 
@@ -24,7 +27,7 @@ class NameResolver:
 
     `localhost` and its subdomains are loopback by definition and are never sent to DNS. A temporary failure
     (EAI_AGAIN) is retried once. With `keep_s`, addresses are cached for that long and concurrent lookups of one name
-    are shared; failures are not cached.
+    are shared; failures are not cached. Each tenant has at most MAX_LOOKUPS_OF_TENANT lookups at once.
     """
 
     def __init__(self, inner: Resolver | None, *, keep_s: float = 0) -> None:
@@ -33,26 +36,55 @@ class NameResolver:
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="outbound-dns")
         self._cache: dict[str, tuple[float, list[str]]] = {}
         self._pending: dict[str, asyncio.Task[list[str]]] = {}
+        self._lookups: set[asyncio.Task[list[str]]] = set()
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # by tenant
 
-    async def resolve(self, host: str) -> list[str]:
-        """Return the addresses of a name; an OSError says why there is none."""
+    async def resolve(self, host: str, *, tenant: int | None = None) -> list[str]:
+        """Return the addresses of a name; an OSError says why there is none.
+
+        A lookup that would exceed the bound of its tenant waits. Lookups without a tenant are not bounded.
+        """
         if f".{host.rstrip('.').lower()}".endswith(".localhost"):
             return ["127.0.0.1", "::1"]
-        return await (self._look_up_cached(host) if self._keep_s else self._look_up(host))
-
-    async def _look_up_cached(self, host: str) -> list[str]:
-        expires_at, addresses = self._cache.get(host, (0.0, []))
-        if asyncio.get_running_loop().time() < expires_at:
+        if (addresses := self._cached(host)) is not None:
             return addresses
         if host not in self._pending:
-            self._pending[host] = asyncio.create_task(self._look_up(host))
-            self._pending[host].add_done_callback(lambda task: self._store(host, task))
+            slots = self._slots_of(tenant)
+            await slots.acquire()
+            if (addresses := self._cached(host)) is not None or host in self._pending:
+                slots.release()
+            else:
+                return await asyncio.shield(self._begin(host, slots))
         # A cancelled caller must not cancel the lookup of the others.
-        return await asyncio.shield(self._pending[host])
+        return addresses if addresses is not None else await asyncio.shield(self._pending[host])
+
+    def _slots_of(self, tenant: int | None) -> asyncio.Semaphore:
+        if tenant is None:
+            return asyncio.Semaphore(1)
+        return self._slots.setdefault(tenant, asyncio.Semaphore(MAX_LOOKUPS_OF_TENANT))
+
+    def _cached(self, host: str) -> list[str] | None:
+        expires_at, addresses = self._cache.get(host, (0.0, []))
+        return addresses if asyncio.get_running_loop().time() < expires_at else None
+
+    def _begin(self, host: str, slots: asyncio.Semaphore) -> asyncio.Task[list[str]]:
+        """Start a lookup in a slot. It is not cancelled with its caller: its thread cannot be stopped."""
+        task = asyncio.create_task(self._look_up(host))
+        self._lookups.add(task)
+        if self._keep_s:
+            self._pending[host] = task
+
+        def on_done(_: asyncio.Task[list[str]]) -> None:
+            slots.release()
+            self._lookups.discard(task)
+            self._store(host, task)
+
+        task.add_done_callback(on_done)
+        return task
 
     def _store(self, host: str, task: asyncio.Task[list[str]]) -> None:
         self._pending.pop(host, None)
-        if task.cancelled() or task.exception() is not None:
+        if task.cancelled() or task.exception() is not None or not self._keep_s:
             return
         if len(self._cache) >= _MAX_CACHED_NAMES:
             self._cache.clear()
@@ -84,6 +116,6 @@ class NameResolver:
 
     async def close(self) -> None:
         """Stop the threads. A resolver from the caller stays open."""
-        for task in self._pending.values():
+        for task in self._lookups:
             task.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

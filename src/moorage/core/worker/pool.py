@@ -40,6 +40,9 @@ _WHY = "the worker runs the jobs of every organization"
 
 # Minimum slots of a lane. Notices mostly wait for receivers, and a few slow receivers must not block the others.
 MIN_SLOTS = {Lane.NOTICES: 32}
+# Lanes in which an organization gets at most as many slots as remain free: half of them if no other organization uses
+# the lane.
+SHARED_LANES = frozenset({Lane.NOTICES})
 
 
 @across_organizations(_WHY)
@@ -162,7 +165,8 @@ class Worker:
         def unit(tx: Tx) -> list[JobRow]:
             until = tx.now + LEASE_MS
             claim = {"lane": lane, "now": tx.now, "until": until, "lease": self.lease, "most": most}
-            return tx.all(tables.CLAIM, machine_id=tx.env.machine.id, **claim)
+            query = tables.CLAIM_IN_SHARES if lane in SHARED_LANES else tables.CLAIM
+            return tx.all(query, machine_id=tx.env.machine.id, **claim)
 
         try:
             claimed = await self.db.write(unit)

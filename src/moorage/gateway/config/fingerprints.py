@@ -21,7 +21,7 @@ _HEX = re.compile(rf"(?:[-._]|^(?=[0-9a-f]{{16}}))([0-9a-f]{{8,64}}){_ENDING}")
 _EIGHT = re.compile(rf"[-.]([A-Za-z0-9_-]{{8}}){_ENDING}")
 _EIGHT_ALONE = re.compile(rf"^([A-Za-z0-9_-]{{8}}){_ENDING}")
 _WORD = re.compile("[A-Z]?[a-z]+[0-9]*")
-_BASE32 = re.compile("[A-Z2-7]*[2-7][A-Z2-7]*")
+_BASE32 = re.compile("(?=[A-Z]*[2-7])[A-Z2-7]+")
 # A capital inside, or a digit before another character: not a word, and not a word with a number.
 _NO_WORD = re.compile("[A-Za-z0-9_-]+[A-Z]|[A-Za-z0-9_-]*[0-9][A-Za-z_-]")
 _PAGES = (".html", ".htm")

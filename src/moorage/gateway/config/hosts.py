@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,7 @@ from moorage.core.kit.records import dataclass
 from moorage.gateway.config.app_proxy import direct_routes, replicas_route
 from moorage.gateway.config.names import host_is
 from moorage.gateway.config.pages import Route, subroute
-from moorage.gateway.config.rules import all_rule_routes
+from moorage.gateway.config.rules import all_rule_routes, hosts_by_rules
 from moorage.gateway.config.static import PLAIN_HOST, REDIRECTED
 from moorage.gateway.sites import is_host
 from moorage.gateway.wanted import Wanted
@@ -25,7 +26,7 @@ from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
 
 BRANCHES = 12
-LEAF = 24  # hosts in a leaf of the tree, matched one by one
+LEAF = 24  # groups of hosts in a leaf of the tree, matched one by one
 # Hosts in one map of addresses, which Caddy searches linearly, 50 ns per host. A tree would cost as much as a full map.
 MAX_DIRECT_HOSTS = 256
 
@@ -105,9 +106,10 @@ def _other_routes(settings: Settings, config: HostConfig) -> list[Route]:
     routes = [
         *logged,
         *_moved_routes(settings, config.moved),
-        *_tree(sorted(config.rules), lambda part: all_rule_routes({host: config.rules[host] for host in part})),
-        *_tree(sorted(config.apps), lambda part: [replicas_route(host, config.apps[host]) for host in part]),
-        *_tree(sorted(direct), lambda part: direct_routes(settings, {host: direct[host] for host in part})),
+        # The hosts of a project stay together: their rules are in the configuration once.
+        *_tree(hosts_by_rules(config.rules), lambda part: all_rule_routes({host: config.rules[host] for host in part})),
+        *_tree(_alone(config.apps), lambda part: [replicas_route(host, config.apps[host]) for host in part]),
+        *_tree(_alone(direct), lambda part: direct_routes(settings, {host: direct[host] for host in part})),
     ]
     return [{"match": [host_is(hosts)], "handle": [subroute(routes)]}]
 
@@ -131,17 +133,23 @@ def _moved_routes(settings: Settings, moved: Mapping[str, str]) -> list[Route]:
     return [{"match": [{"host": sorted(moved)}], "handle": [PLAIN_HOST, table, subroute(answers)], "terminal": True}]
 
 
-def _tree(hosts: Sequence[str], leaf: Callable[[Sequence[str]], list[Route]]) -> list[Route]:
-    leaves = -(-len(hosts) // LEAF)
+def _alone(hosts: Iterable[str]) -> list[list[str]]:
+    """Return a group for each host."""
+    return [[host] for host in sorted(hosts)]
+
+
+def _tree(groups: Sequence[Sequence[str]], leaf: Callable[[Sequence[str]], list[Route]]) -> list[Route]:
+    """Return routes that select a leaf by its hosts; a group of hosts is never divided."""
+    leaves = -(-len(groups) // LEAF)
     if leaves <= 1:
-        return leaf(hosts)
+        return leaf(list(chain.from_iterable(groups)))
     # As few levels as possible, of equal width: Caddy parses a configuration once more for each level.
     levels = math.ceil(math.log(leaves, BRANCHES))
-    size = -(-len(hosts) // math.ceil(leaves ** (1 / levels)))
-    parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
+    size = -(-len(groups) // math.ceil(leaves ** (1 / levels)))
+    parts = [groups[start : start + size] for start in range(0, len(groups), size)]
     # Not a Caddy group: of a group Caddy takes only one branch, and its name applies to the whole request, on every
     # level.
-    return [{"match": [host_is(part)], "handle": [subroute(_tree(part, leaf))]} for part in parts]
+    return [{"match": [host_is(chain.from_iterable(part))], "handle": [subroute(_tree(part, leaf))]} for part in parts]
 
 
 # The only two request headers in the access log; see `access_log.py`.
@@ -153,32 +161,41 @@ LOGGED = [
 
 def to_text(config: HostConfig) -> str:
     """Serialise the configuration; `from_text` of this or a later version reads it."""
-    rules = {
-        host: {
-            "redirects": [astuple(rule) for rule in host_rules.redirects],
-            "headers": [astuple(rule) for rule in host_rules.headers],
-        }
-        for host, host_rules in config.rules.items()
-    }
+    groups = hosts_by_rules(config.rules)
+    rule_sets = [_rules_as_json(config.rules[group[0]]) for group in groups]
+    rules = {host: place for place, group in enumerate(groups) for host in group}
     apps = {host: list(addresses) for host, addresses in config.apps.items()}
     plain = {"moved": dict(config.moved), "logged": sorted(config.logged), "direct": dict(config.direct)}
     plain["certificate"] = config.certificate
-    return json.dumps({**plain, "rules": rules, "apps": apps})
+    return json.dumps({**plain, "rules": rules, "ruleSets": rule_sets, "apps": apps})
+
+
+def _rules_as_json(rules: HostRules) -> dict[str, Any]:
+    return {
+        "redirects": [astuple(rule) for rule in rules.redirects],
+        "headers": [astuple(rule) for rule in rules.headers],
+    }
+
+
+def _rules_from_json(rules: Mapping[str, Any]) -> HostRules:
+    return HostRules(
+        tuple(RedirectRule(*fields) for fields in rules["redirects"]),
+        tuple(HeaderRule(*fields) for fields in rules["headers"]),
+    )
 
 
 def from_text(text: str) -> HostConfig:
     """Parse the output of `to_text`; raises ValueError for anything else."""
     try:
         document = json.loads(text)
+        rule_sets = [_rules_from_json(each) for each in document.get("ruleSets", ())]
+        # Earlier versions wrote the rules of each host instead of a place in the rule sets.
         rules = {
-            host: HostRules(
-                tuple(RedirectRule(*fields) for fields in host_rules["redirects"]),
-                tuple(HeaderRule(*fields) for fields in host_rules["headers"]),
-            )
-            for host, host_rules in document["rules"].items()
+            host: rule_sets[each] if isinstance(each, int) else _rules_from_json(each)
+            for host, each in document["rules"].items()
         }
         apps = {host: tuple(addresses) for host, addresses in document.get("apps", {}).items()}
         logged, direct = frozenset(document["logged"]), dict(document.get("direct", {}))
         return HostConfig(dict(document["moved"]), rules, logged, apps, direct, str(document.get("certificate", "")))
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         raise ValueError("not a configuration of hosts") from error

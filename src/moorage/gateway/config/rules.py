@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from moorage.gateway.config.names import host_is
 from moorage.gateway.config.pages import Route, subroute
 from moorage.gateway.config.static import REDIRECTED
 from moorage.products.rules.destinations import STATUSES, Piece, Redirect, parse_redirect
@@ -40,17 +41,26 @@ T = TypeVar("T")
 
 def all_rule_routes(rules: Mapping[str, HostRules]) -> list[Route]:
     """Return the rule routes of all hosts; other hosts pay for one host matcher."""
-    hosts = sorted(host for host, host_rules in rules.items() if _routes_of(host_rules))
+    hosts = [host for host, host_rules in rules.items() if _routes_of(host_rules)]
     if not hosts:
         return []
-    routes = [*_PREPARATION, *(route for host in hosts for route in rule_routes(host, rules[host]))]
-    return [{"match": [{"host": hosts}], "handle": [subroute(routes)]}]
+    groups = hosts_by_rules({host: rules[host] for host in hosts})
+    routes = [*_PREPARATION, *(route for group in groups for route in rule_routes(group, rules[group[0]]))]
+    return [{"match": [host_is(hosts)], "handle": [subroute(routes)]}]
 
 
-def rule_routes(host: str, rules: HostRules) -> list[Route]:
-    """Return the rule routes of one host; without a redirect, later routes answer."""
+def rule_routes(hosts: Sequence[str], rules: HostRules) -> list[Route]:
+    """Return the rule routes of hosts with the same rules; without a redirect, later routes answer."""
     routes = _routes_of(rules)
-    return [{"match": [{"host": [host]}], "handle": [subroute(routes)]}] if routes else []
+    return [{"match": [host_is(hosts)], "handle": [subroute(routes)]}] if routes else []
+
+
+def hosts_by_rules(rules: Mapping[str, HostRules]) -> list[list[str]]:
+    """Return the hosts in groups that share one object of rules, such as the hosts of a project."""
+    groups: dict[int, list[str]] = {}
+    for host in sorted(rules):
+        groups.setdefault(id(rules[host]), []).append(host)
+    return list(groups.values())
 
 
 @lru_cache(maxsize=1024)  # All routes are rebuilt whenever any host changes. Callers must not modify the result.
@@ -62,15 +72,16 @@ def _header_routes(rules: Sequence[HeaderRule]) -> list[Route]:
     """Return a route per source; of several rules for one header, the first applies."""
     # From the last to the first: a later route here replaces the header of an earlier one.
     groups: list[tuple[Source, dict[str, HeaderRule]]] = []
+    latest_of_source: dict[Source, int] = {}  # place of the latest group
+    latest_with_name: dict[str, int] = {}
     for rule, source in _parsed(rules[::-1], lambda rule: parse_source(rule.source)):
-        name, at = rule.name.lower(), len(groups)
-        # Joins an earlier group of its source, unless a rule for the same header is in between.
-        while at > 0 and groups[at - 1][0] != source and name not in groups[at - 1][1]:
-            at -= 1
-        if at == 0 or groups[at - 1][0] != source:
-            groups.append((source, {name: rule}))
-        else:
-            groups[at - 1][1][name] = rule
+        name, at = rule.name.lower(), latest_of_source.get(source, -1)
+        # Joins the latest group of its source, unless a later group has a rule for the same header.
+        if at < 0 or at < latest_with_name.get(name, -1):
+            at = latest_of_source[source] = len(groups)
+            groups.append((source, {}))
+        groups[at][1][name] = rule
+        latest_with_name[name] = at
     # Deferred handlers run in reverse order.
     return [_header_route(source, by_name.values()) for source, by_name in reversed(groups)]
 

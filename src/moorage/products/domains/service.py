@@ -28,6 +28,9 @@ from moorage.products.domains.states import CUSTOM_DOMAIN, CertificateStatus, Do
 from moorage.products.domains.tables import Domain
 from moorage.products.projects import service as projects
 
+# The gateway and the DNS checks hold every domain.
+MAX_OF_PROJECT = 100
+MAX_OF_ORGANIZATION = 500
 CHECK_EVERY_MS = DAY_MS
 GRACE_CHECKS = 3  # checks after the first miss that may miss the record too, before the domain fails
 GRACE_CHECK_INTERVAL_MS = DAY_MS // GRACE_CHECKS
@@ -110,7 +113,8 @@ def add(tx: Tx, org_id: int, actor: Actor, project_name: str, domain: str) -> Do
 
     Refuses a domain that another organization holds, unless the holder's record was missing at the latest check.
     """
-    # The audit feed of an organization has one writer at a time: no other transaction can delete its projects now.
+    # The audit feed of an organization has one writer at a time: no other transaction can delete its projects or add
+    # domains now.
     audit.record(tx, org_id, actor, "domain.added", AuditTarget("project", project_name), domain=domain)
     project = projects.get(tx, org_id, project_name)
     if is_ours(tx.env.settings, domain):
@@ -118,6 +122,7 @@ def add(tx: Tx, org_id: int, actor: Actor, project_name: str, domain: str) -> Do
     holder = tx.find(tables.HOLDER, domain=domain)
     if holder is not None and holder.org_id != org_id and holder.missed == 0:
         raise Conflict(f"Another organization has verified the domain {domain}")
+    _check_room(tx, org_id, project.id)
     domain_id = tx.find(
         tables.ADD,
         org_id=org_id,
@@ -134,6 +139,13 @@ def add(tx: Tx, org_id: int, actor: Actor, project_name: str, domain: str) -> Do
     if domain_id is None:
         raise Conflict(f"The domain {domain} has been added already")
     return get(tx, org_id, domain_id)
+
+
+def _check_room(tx: Tx, org_id: int, project_id: int) -> None:
+    if tx.one(tables.COUNT_OF_PROJECT, org_id=org_id, project_id=project_id) >= MAX_OF_PROJECT:
+        raise Conflict(f"A project has at most {MAX_OF_PROJECT} domains")
+    if tx.one(tables.COUNT_OF_ORG, org_id=org_id) >= MAX_OF_ORGANIZATION:
+        raise Conflict(f"An organization has at most {MAX_OF_ORGANIZATION} domains")
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, domain_id: int) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import (
     UniqueConstraint,
     case,
     delete,
+    func,
     select,
     update,
 )
@@ -96,6 +97,9 @@ def _locked(dialect: str) -> ClauseElement:
 FIND = Query(_all.where(_this), Domain)
 LOCK = Query(_locked, Domain)
 OF_PROJECT = Query(_all.where(_mine & (_d.project_id == arg("project_id"))).order_by(_d.id), Domain)
+_count = select(func.count()).select_from(custom_domain).where(_mine)
+COUNT_OF_ORG: Query[int] = Query(_count, scalar)
+COUNT_OF_PROJECT: Query[int] = Query(_count.where(_d.project_id == arg("project_id")), scalar)
 HOLDER = Query(_all.where(_named & _is_verified), Domain)
 DUE = Query(
     _all.where(_is_verified & (_d.next_check_at <= arg("now"))).order_by(_d.next_check_at).limit(arg("most")), Domain

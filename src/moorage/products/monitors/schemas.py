@@ -28,7 +28,7 @@ MAX_HEADERS = 100
 BODY_CHARS = 65_536
 
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
-_HOST = re.compile(r"[a-z0-9_-][a-z0-9._-]*|[0-9a-f:.]*:[0-9a-f:.]*")
+_HOST = re.compile(r"[a-z0-9_-][a-z0-9._-]*|(?=[0-9a-f.]*:)[0-9a-f:.]+")
 # Columns with a unit or an `is_` in their names, by field.
 _COLUMNS = {"interval": "interval_s", "timeout": "timeout_ms", "public": "is_public"}
 

@@ -21,6 +21,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimited
 from moorage.products.functions.edge_client import Call, EdgeClient, EdgeLost, EdgeUnreachable, Outcome
 from moorage.products.schedules import service
+from moorage.products.schedules.places import Places
 from moorage.products.schedules.tables import Run
 
 MAX_IN_FLIGHT = 2_000  # Each run holds a connection; a function may run for 15 minutes.
@@ -36,6 +37,7 @@ BATCH = 5_000
 
 NEVER_SENT = "the platform was not running when this run was due"
 CUT_SHORT = "the platform restarted during this run"
+NO_PLACE = "too many scheduled runs of the organization were running at once for more than five minutes"
 STRANDED = "the machine that this run was given to has not come back"
 
 
@@ -64,22 +66,24 @@ class ScheduleRunner:
         self.edge = edge
         self.telemetry = telemetry
         self._catch_up = catch_up
-        self._max_in_flight = max_in_flight
+        self._places = Places(max_in_flight)
         self._retry_s = retry_s
-        self._waiting: dict[str, None] = {}  # activation ids, in order
         self._in_flight: dict[str, asyncio.Task[Any]] = {}
         self._manual: set[str] = set()
         self._answered: dict[str, Outcome] = {}  # since the last `ensure`; their records are not stored yet
         self._edge_start = EdgeStart(edge, retry_s)
 
     def submit(self, run: Run) -> None:
-        """Start a run that was just inserted; must be called in the event loop."""
+        """Start a run that was just inserted, or let it wait for a place of its organization.
+
+        Must be called in the event loop.
+        """
         if run.activation_id in self._in_flight:
             return
-        if len(self._in_flight) < self._max_in_flight:
-            self._start(run.activation_id, self._drive(run.activation_id, run))
+        if self._places.has_room(run.org_id):
+            self._start(run.org_id, run.activation_id, self._drive(run.activation_id, run))
         else:
-            self._waiting[run.activation_id] = None
+            self._places.wait(run.org_id, run.activation_id)
 
     async def ensure(self, db: Database, now: int) -> bool:
         """Count answered runs that left no record, and adopt runs without a process.
@@ -98,9 +102,11 @@ class ScheduleRunner:
                 await self._finish_with_outcome(run, answered[run.activation_id])
             elif db.dialect == "postgresql" and not run.activation_id.startswith(tag):
                 await self._end_stranded(run, now)
+            elif run.activation_id in self._places:
+                await self._end_overdue(run, now)
             elif db.dialect == "sqlite" or now - run.due_at >= ADOPTION_AGE_MS:
-                self._adopt(run.activation_id)
-        return not (runs or answered or self._answered or self._waiting or self._in_flight)
+                self._adopt(run)
+        return not (runs or answered or self._answered or self._places or self._in_flight)
 
     async def run_now(self, org_id: int, schedule_id: int) -> Outcome:
         """Run a schedule now and return its result after it was counted."""
@@ -120,7 +126,7 @@ class ScheduleRunner:
 
     async def stop(self) -> None:
         """Cancel all runs; the next start resumes them from the database."""
-        self._waiting.clear()
+        self._places.clear()
         tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
@@ -132,30 +138,37 @@ class ScheduleRunner:
             await asyncio.wait(self._in_flight.values())
             await asyncio.sleep(0)
 
-    def _adopt(self, activation_id: str) -> None:
-        active = (self._in_flight, self._waiting, self._manual, self._answered)
-        is_known = any(activation_id in known for known in active)
-        if not is_known and len(self._in_flight) < self._max_in_flight:
-            self._start(activation_id, self._drive(activation_id, may_have_started=True))
+    def _adopt(self, run: Run) -> None:
+        active = (self._in_flight, self._places, self._manual, self._answered)
+        is_known = any(run.activation_id in known for known in active)
+        if not is_known and self._places.has_room(run.org_id):
+            self._start(run.org_id, run.activation_id, self._drive(run.activation_id, may_have_started=True))
 
-    def _start(self, activation_id: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, org_id: int, activation_id: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._in_flight[activation_id] = task
-        task.add_done_callback(partial(self._on_done, activation_id))
+        self._places.take(org_id)
+        task.add_done_callback(partial(self._on_done, org_id, activation_id))
 
-    def _on_done(self, activation_id: str, task: asyncio.Task[None]) -> None:
+    def _on_done(self, org_id: int, activation_id: str, task: asyncio.Task[None]) -> None:
         del self._in_flight[activation_id]
+        self._places.release(org_id)
         if not task.cancelled() and (error := task.exception()) is not None:
             # The row remains: the reconciler resumes the run.
             self.telemetry.crashed(None, error, where="schedule run")
-        if self._waiting:
-            following = next(iter(self._waiting))
-            del self._waiting[following]
-            self._start(following, self._drive(following))
+        while following := self._places.next():
+            self._start(*following, self._drive(following[1], error_message=NO_PLACE))
 
-    async def _drive(self, activation_id: str, run: Run | None = None, *, may_have_started: bool = False) -> None:
+    async def _drive(
+        self,
+        activation_id: str,
+        run: Run | None = None,
+        *,
+        may_have_started: bool = False,
+        error_message: str = NEVER_SENT,
+    ) -> None:
         """Send a run until the edge accepts it; return when it is answered or counted."""
-        error_message, unknown_since = NEVER_SENT, None
+        unknown_since = None
         while run := run or await self._find(activation_id, may_have_started):
             now = self.db.env.clock.now()
             if run.started_at is not None:
@@ -202,6 +215,12 @@ class ScheduleRunner:
         if now - run.due_at >= STRANDED_MS:
             await self._finish(run, run.started_at or run.due_at, STRANDED)
 
+    async def _end_overdue(self, run: Run, now: int) -> None:
+        """Count a run that waited too long for a place as failed."""
+        if now - run.due_at >= SEND_TIMEOUT_MS:
+            self._places.discard(run.activation_id)
+            await self._finish(run, run.due_at, NO_PLACE)
+
     async def _finish_with_outcome(self, run: Run, outcome: Outcome) -> None:
         started_at = run.started_at or self.db.env.clock.now() - int(outcome.duration_ms)
         error = None if outcome.status == "success" else outcome.error or "the function failed"
@@ -243,7 +262,7 @@ class ScheduleRunner:
         """
         run = await self._find(activation_id, may_have_started=True)
         if run is not None and run.started_at is not None:
-            self._start(activation_id, self._drive(activation_id, may_have_started=True))
+            self._start(run.org_id, activation_id, self._drive(activation_id, may_have_started=True))
         else:
             await self.db.write(partial(service.discard_run, activation_id=activation_id))
 

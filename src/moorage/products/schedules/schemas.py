@@ -13,6 +13,8 @@ from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, MAX_TIMEZONE_CHARS, BadC
 from moorage.products.schedules.service import Changes, New
 from moorage.products.schedules.tables import Schedule
 
+MAX_PARAMS_BYTES = 64 * 1024  # The list of schedules returns the parameters of all.
+
 
 def _cron(text: str) -> str:
     try:
@@ -37,11 +39,17 @@ def _function(value: Any) -> Any:
     return value
 
 
+def _params_size(params: dict[str, Any]) -> dict[str, Any]:
+    if len(msgspec.json.encode(params)) > MAX_PARAMS_BYTES:
+        raise ValueError(f"should have at most {MAX_PARAMS_BYTES:,} bytes as JSON")
+    return params
+
+
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 FunctionRef = Annotated[int | str, BeforeValidator(_function), Field(description="A function's id, or its name.")]
 CronText = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS), AfterValidator(_cron)]
 Timezone = Annotated[str, Field(min_length=1, max_length=MAX_TIMEZONE_CHARS), AfterValidator(_timezone)]
-Params = dict[str, Any]
+Params = Annotated[dict[str, Any], AfterValidator(_params_size)]
 SHOWN_RUNS = 5
 
 

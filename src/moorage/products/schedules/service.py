@@ -29,6 +29,7 @@ from moorage.products.schedules import tables
 from moorage.products.schedules.tables import KIND, Run, Schedule
 from moorage.settings import Settings
 
+MAX_OF_ORGANIZATION = 1_000
 MAX_ERROR_CHARS = 2_000
 TAG_CHARS = 8
 _encode = msgspec.json.Encoder().encode
@@ -76,8 +77,11 @@ def get(tx: Tx, org_id: int, schedule_id: int) -> Schedule:
 
 def create(tx: Tx, org_id: int, actor: Actor, new: New) -> Schedule:
     """Create a schedule; raises NotFound if the function does not exist."""
-    # The audit feed of an organization has one writer at a time: no other transaction can delete its functions now.
+    # The audit feed of an organization has one writer at a time: no other transaction can delete its functions or add
+    # schedules now.
     audit.record(tx, org_id, actor, "schedule.created", AuditTarget("schedule", new.name))
+    if tx.one(tables.COUNT_OF_ORG, org_id=org_id) >= MAX_OF_ORGANIZATION:
+        raise Conflict(f"An organization has at most {MAX_OF_ORGANIZATION} scheduled functions")
     schedule_id = tx.find(
         tables.ADD,
         org_id=org_id,
@@ -158,7 +162,7 @@ def find_run(tx: Tx, activation_id: str) -> Run | None:
 
 @across_organizations("the runner drives the runs of every organization")
 def open_runs(tx: Tx, before: int, most: int) -> list[Run]:
-    """Return the uncounted runs that were due before a time, oldest first."""
+    """Return the uncounted runs that were due before a time: of each organization in turn, oldest first."""
     return tx.all(tables.OPEN_RUNS, before=before, most=most)
 
 

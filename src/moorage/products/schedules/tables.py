@@ -13,6 +13,7 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    func,
     insert,
     select,
     update,
@@ -115,6 +116,7 @@ FIND = Query(_schedules.where(_this), Schedule)
 LOCK = Query(_locked, Schedule)
 ALL_OF = Query(_schedules.where(_mine).order_by(_s.id), Schedule)
 IDS_OF_FUNCTION: Query[int] = Query(select(_s.id).where(_mine & (_s.function_id == arg("function_id"))), scalar)
+COUNT_OF_ORG: Query[int] = Query(select(func.count()).select_from(schedule).where(_mine), scalar)
 IDS_OF_ORG: Query[int] = Query(select(_s.id).where(_mine), scalar)
 ADD: Query[int] = Query(
     insert_or_ignore(schedule),
@@ -149,7 +151,9 @@ TO_RUN: Query[tuple[int, str, int]] = Query(
     lambda *row: (row[0], row[1], row[2]),
 )
 FIND_RUN = Query(_runs.where(_r.activation_id == arg("activation_id")), Run)
-OPEN_RUNS = Query(_runs.where(_r.due_at <= arg("before")).order_by(_r.id).limit(arg("most")), Run)
+# The oldest run of each organization first: many runs of one organization must not hide those of others.
+_turn = func.row_number().over(partition_by=_r.org_id, order_by=_r.id)
+OPEN_RUNS = Query(_runs.where(_r.due_at <= arg("before")).order_by(_turn, _r.id).limit(arg("most")), Run)
 SET_STARTED = Command(
     update(schedule_run)
     .where((_r.activation_id == arg("activation_id")) & _r.started_at.is_(None))

@@ -26,6 +26,7 @@ from moorage.errors import Conflict, Forbidden, NotFound, QuotaExceeded
 VALIDITY_MS = 7 * DAY_MS
 # The platform mails invitations to any address, with a name that the organization chose.
 MAX_DAILY_OF_ORGANIZATION = 200
+MAX_DAILY_OF_SENDER = 100  # for all organizations of the user
 MAX_DAILY_MAILS_OF_ADDRESS = 10
 S = InvitationStatus
 
@@ -60,6 +61,7 @@ _MINE = Query(_joined.where((_i.email == arg("email")) & (_i.status == S.PENDING
 _MINE_BY_ID = Query(_joined.where((_i.email == arg("email")) & (_i.id == arg("id"))), Invitation)
 _count = select(func.count()).select_from(invitation).where(_i.created_at > arg("since"))
 _COUNT_OF_ORG: Query[int] = Query(_count.where(_of_org), scalar)
+_COUNT_OF_SENDER: Query[int] = Query(_count.where(_i.invited_by == arg("user_id")), scalar)
 _COUNT_OF_ADDRESS: Query[int] = Query(_count.where((_i.email == arg("email")) & (_i.id < arg("id"))), scalar)
 _ADD: Query[int] = Query(
     insert(invitation).returning(_i.id),
@@ -98,6 +100,8 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
     plans.check_room(tx, org_id, orgs.get(tx, org_id).standing, "members")
     if tx.one(_COUNT_OF_ORG, org_id=org_id, since=tx.now - DAY_MS) >= MAX_DAILY_OF_ORGANIZATION:
         raise QuotaExceeded(f"An organization may send {MAX_DAILY_OF_ORGANIZATION} invitations in 24 hours")
+    if _count_sent_by(tx, caller.user_id) >= MAX_DAILY_OF_SENDER:
+        raise QuotaExceeded(f"A user may send {MAX_DAILY_OF_SENDER} invitations in 24 hours")
     invitation_id = tx.one(
         _ADD,
         org_id=org_id,
@@ -112,6 +116,12 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
     audit.record(tx, org_id, caller.as_actor, "invitation.created", AuditTarget("invitation", email), role=role)
     jobs.add(tx, SendInvitation(org_id, invitation_id), key=f"organization:{org_id}")
     return _get(tx, org_id, invitation_id)
+
+
+@across_organizations("the limit counts the invitations that a user sends for all organizations")
+def _count_sent_by(tx: Tx, user_id: int) -> int:
+    """Return the number of invitations that a user sent within 24 hours."""
+    return tx.one(_COUNT_OF_SENDER, user_id=user_id, since=tx.now - DAY_MS)
 
 
 @across_organizations("the limit protects an address from the invitations of all organizations")

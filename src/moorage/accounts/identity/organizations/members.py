@@ -70,6 +70,9 @@ _FIND = Query(
 )
 _OWNERS = Query(select(func.count()).where(_of_org & (_m.role == Role.OWNER.value)), scalar)
 _COUNT = Query(select(func.count()).where(_of_org), scalar)
+_COUNT_OWNED: Query[int] = Query(
+    select(func.count()).where((_m.user_id == arg("user_id")) & (_m.role == Role.OWNER.value)), scalar
+)
 _ADD: Query[int] = Query(insert(membership).returning(_m.id), scalar, sets=("org_id", "user_id", "role", "joined_at"))
 _SET_ROLE = Command(update(membership).where(_of_org & (_m.user_id == arg("user_id"))).values(role=arg("new_role")))
 _REMOVE = Command(delete(membership).where(_of_org & (_m.user_id == arg("user_id"))))
@@ -123,6 +126,12 @@ def add(tx: Tx, org_id: int, user_id: int, role: Role) -> None:
 def memberships(tx: Tx, user_id: int) -> list[Membership]:
     """Return the organizations of a user, oldest first."""
     return tx.all(_MEMBERSHIPS, user_id=user_id)
+
+
+@across_organizations("the limit counts the organizations of a user")
+def count_owned(tx: Tx, user_id: int) -> int:
+    """Return the number of organizations that a user owns."""
+    return tx.one(_COUNT_OWNED, user_id=user_id)
 
 
 def lock(tx: Tx, org_id: int) -> None:

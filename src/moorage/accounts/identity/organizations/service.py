@@ -23,7 +23,9 @@ from moorage.core.hooks import Hook
 from moorage.core.kit.ids import new_token, slugify
 from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
-from moorage.errors import NotFound
+from moorage.errors import Conflict, NotFound
+
+MAX_OWNED_BY_USER = 50  # Most limits count per organization.
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ def find_by_slug(tx: Tx, slug: str) -> Organization | None:
 def create(tx: Tx, name: str, owner: Actor, *, plan: Plan = Plan.FREE, card_verified: bool = False) -> Organization:
     """Create an organization with its owner, secrets and welcome notification."""
     assert owner.user_id is not None
+    if members.count_owned(tx, owner.user_id) >= MAX_OWNED_BY_USER:
+        raise Conflict(f"A user owns at most {MAX_OWNED_BY_USER} organizations")
     org_id = tx.one(
         _ADD,
         name=name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -12,15 +13,15 @@ from sqlalchemy import func, select
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor
 from moorage.core.db.query import Query, arg, columns
-from moorage.core.db.tx import Tx
+from moorage.core.db.tx import Tx, move
 from moorage.core.kit.records import dataclass
 from moorage.core.vault import service as vault
-from moorage.errors import BadRequest, Conflict, NotFound
+from moorage.errors import BadRequest, Conflict, IllegalMove, NotFound, RateLimited
 from moorage.products.monitors import service
-from moorage.products.monitors.alerts import incidents, notices
+from moorage.products.monitors.alerts import incidents, messages, notices
 from moorage.products.monitors.alerts import tables as alert_tables
 from moorage.products.monitors.alerts.tables import SLACK_WEBHOOK, WEBHOOK_URL, Alert, Incident, Notice, notice
-from moorage.products.monitors.states import AlertStatus, NoticeStatus
+from moorage.products.monitors.states import NOTICE, AlertStatus, NoticeStatus
 from moorage.products.monitors.tables import Monitor
 
 MAX_ALERTS_PER_MONITOR = 50  # Each check evaluates all of them.
@@ -45,6 +46,16 @@ LATEST = Query(
         & (_n.about == _newest.c.about)
         & (_n.kind == _newest.c.kind)
         & (_n.channel == _newest.c.channel)
+    ),
+    Notice,
+)
+
+PENDING_TESTS = Query(
+    select(*columns(notice)).where(
+        (_n.org_id == arg("org_id"))
+        & (_n.alert_id == arg("alert_id"))
+        & (_n.kind == messages.TEST)
+        & (_n.status == NoticeStatus.PENDING.value)
     ),
     Notice,
 )
@@ -224,8 +235,17 @@ def delete(tx: Tx, org_id: int, actor: Actor, alert_id: int) -> None:
 
 
 def send_test(tx: Tx, org_id: int, actor: Actor, alert_id: int) -> list[Notice]:
-    """Send a test notice to every channel of an alert; return the pending notices."""
-    alert = get(tx, org_id, alert_id)
+    """Send a test notice to every channel of an alert; return the pending notices.
+
+    An alert has one test at a time: a new one replaces a test that failed and would be sent again.
+    """
+    alert = lock(tx, org_id, alert_id)
+    pending = tx.all(PENDING_TESTS, org_id=org_id, alert_id=alert.id)
+    if any(each.attempts == 0 for each in pending):
+        raise RateLimited("A test of this alert is being sent; try again when it has been delivered or has failed")
+    for each in pending:
+        with suppress(IllegalMove):  # It was just delivered.
+            move(tx, NOTICE, each, to=NoticeStatus.FAILED)
     monitor = service.get(tx, org_id, alert.monitor_id)
     audit.record(tx, org_id, actor, "alert.tested", service.target_of(monitor), id=alert.id)
     return notices.add_test(tx, org_id, monitor, alert)

@@ -94,6 +94,7 @@ class Checker:
                 follow=0 if target.codes.accepts_redirects else MAX_REDIRECTS,
                 verify_tls=not target.ignore_tls_error,
                 want_certificate=True,
+                tenant=target.org_id,
             )
         except OutboundError as error:
             return _down(error.stage, error.message, certificate=_read_certificate(error.certificate))
