@@ -194,7 +194,7 @@ class Control:
             sock = listen(host, port)
         except OSError as error:
             raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
-        server = make_server(asgi)
+        server = make_server(asgi, unread_s=self.settings.body_timeout_s)
         self._servers.append(server)
         self._serving.append(asyncio.create_task(server.serve(sockets=[sock])))
 

@@ -23,7 +23,7 @@ from moorage.app import App
 from moorage.core.audit import service as audit
 from moorage.core.db.sqlite import SqliteDatabase
 from moorage.core.env import Env
-from moorage.core.http.server import HEADER_S, listen, make_server
+from moorage.core.http.server import HEADER_S, UNREAD_S, listen, make_server
 from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import KeyRing
 from moorage.core.telemetry import Telemetry
@@ -170,13 +170,13 @@ class Wire:
 
 
 @contextlib.contextmanager
-def live_server(app: Any, *, header_s: float = HEADER_S) -> Iterator[LiveServer]:
+def live_server(app: Any, *, header_s: float = HEADER_S, unread_s: float = UNREAD_S) -> Iterator[LiveServer]:
     """Serve an ASGI application over TCP within the block."""
     ready = threading.Event()
     running: list[tuple[LiveServer, Any]] = []
 
     async def serve() -> None:
-        server = make_server(app, stop_s=1.0, header_s=header_s)
+        server = make_server(app, stop_s=1.0, header_s=header_s, unread_s=unread_s)
         sock = listen(LOOPBACK, 0)
         live = LiveServer(sock.getsockname()[1], asyncio.get_running_loop())
         live.loop.set_exception_handler(lambda _, context: live.crashes.append(context))

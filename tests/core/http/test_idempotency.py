@@ -356,3 +356,14 @@ async def test_a_key_on_a_read_means_nothing(api: Client, db: Database) -> None:
     reply = await api.get("/v1/orgs", token=session, headers={"Idempotency-Key": ""})
 
     assert reply.status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/long", "/v1/long-outside"])
+async def test_a_long_answer_is_not_stored_and_its_repeat_is_a_conflict(yard: Yard, db: Database, path: str) -> None:
+    first = await yard.order(path)
+    again = await yard.order(path)
+
+    assert (first.status, again.status) == (200, 409)
+    assert "too long" in again.error["message"]
+    assert yard.orders == ["rope"]
+    assert len(await texts_in_store(db)) < idempotency.MAX_ANSWER_BYTES

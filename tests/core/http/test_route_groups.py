@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -57,6 +58,25 @@ async def test_all_groups_of_a_path_are_declared_together_so_that_fixed_segments
     assert tree.find("GET", "/v1/boats/check") == (second.routes[0], [])
 
 
+def test_a_fixed_path_that_hides_no_names_matches_a_parameter_with_other_methods() -> None:
+    router = Router("Boats", prefix="")
+
+    @router.post("/boats/detect", hides_names=False)
+    def detect() -> None:
+        """Detect."""
+
+    @router.get("/boats/{name}")
+    def read(name: str) -> None:
+        """Read."""
+
+    tree = RouteTree(router.routes)
+
+    assert tree.find("POST", "/boats/detect") == (router.routes[0], [])
+    assert tree.find("GET", "/boats/detect") == (router.routes[1], ["detect"])
+    assert tree.find("DELETE", "/boats/detect") is None
+    assert tree.methods("/boats/detect") == {"GET", "POST"}
+
+
 async def test_a_group_without_paths_is_declared_by_any_request() -> None:
     declared: list[str] = []
     tree = RouteTree([group("all", declared=declared, routes=("/health",))])
@@ -88,6 +108,20 @@ async def test_a_route_outside_of_the_paths_of_its_group_is_an_error() -> None:
 )
 def test_the_beginning_of_a_path_decides_on_its_group(path: str, expected: str) -> None:
     assert group_path(path) == expected
+
+
+async def test_a_fixed_path_hides_only_names_that_no_resource_can_have(app: App) -> None:
+    template = re.compile(r"\{[^}]*\}")
+    resources = [re.compile(template.sub("[^/]+", route.path)) for route in app.routes if "{" in route.path]
+
+    hiding = {route.path for route in app.routes if route.hides_names and "{" not in route.path}
+
+    assert {path for path in hiding if any(resource.fullmatch(path) for resource in resources)} == {
+        "/v1/functions/token",  # reserved
+        "/v1/github/installations/begin",  # installations have numbers
+        "/v1/projects/check-name",  # reserved
+        "/v1/projects/static-upload",  # reserved
+    }
 
 
 async def test_every_route_of_the_application_is_found_after_its_group_was_declared(app: App) -> None:

@@ -13,6 +13,7 @@ from tests.core.http.lab import LabCaller, lab
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import Answer, plain_json
+from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.http.idempotency.once import Write
 from moorage.core.http.models import Input, Output
 from moorage.core.http.route import Router
@@ -105,6 +106,16 @@ def make_yard(db: Database) -> Yard:
     async def secret_later(body: OrderInput, write: Write) -> Secret:
         await write(lambda tx: yard.take(body), answer=lambda _: Secret("psk_shown_only_once"))
         return Secret("psk_shown_only_once")
+
+    @router.post("/long")
+    def long(tx: Tx, body: OrderInput) -> Order:
+        order = yard.take(body)
+        return Order(order.number, "x" * idempotency.MAX_ANSWER_BYTES)
+
+    @router.post("/long-outside")
+    async def long_outside(body: OrderInput) -> Order:
+        order = yard.take(body)
+        return Order(order.number, "x" * idempotency.MAX_ANSWER_BYTES)
 
     @router.post("/unavailable")
     def unavailable(tx: Tx, body: OrderInput) -> Answer:

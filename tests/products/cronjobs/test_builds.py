@@ -9,7 +9,7 @@ import pytest
 from tests.accounts.webhooks.deliveries import SECRETS, send_github
 from tests.client import Client
 from tests.conftest import RunJobs
-from tests.products.cronjobs.support import Repo, Team, make_repository
+from tests.products.cronjobs.support import IMAGE, Repo, Team, make_repository
 
 from moorage.app import App
 from moorage.core.artifacts import service as artifacts
@@ -19,6 +19,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
 from moorage.errors import NotFound
 from moorage.products.cronjobs import building, removal, tables
+from moorage.products.cronjobs.pushes import on_push
 from moorage.products.cronjobs.tables import Build
 from moorage.products.projects.deployments import pushes
 from moorage.products.projects.deployments.followers import Followers
@@ -175,6 +176,15 @@ async def test_an_event_of_github_builds_what_wants_that(team: Team, app: App, d
     await Worker(db, only, Telemetry(quiet=True), slots=2).run_due(turns=5)
 
     assert [each.commit_sha for each in await builds(team)] == [SHA, None]
+
+
+async def test_a_push_builds_no_cronjob_of_an_image(team: Team, db: Database) -> None:
+    await team.create(**{**IMAGE, "repositoryName": "acme/jobs", "branch": "main", "autoDeploy": True})
+
+    lines = await db.write(lambda tx: on_push(tx, team.org_id, push_of(team, SHA)))
+
+    assert (await team.read())["autoDeploy"] is True
+    assert (lines, await builds(team)) == ([], [])
 
 
 async def test_a_deleted_cronjob_lets_go_of_its_artifacts_and_is_built_no_more(

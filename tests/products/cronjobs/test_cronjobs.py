@@ -82,18 +82,50 @@ async def test_a_cronjob_of_an_image_is_ready_at_once(team: Team) -> None:
     assert (made["status"], made["deploymentUuid"]) == ("running", None)
     assert (read["imageSource"], read["publicImage"]) == ("public_image", "127.0.0.1:9/acme/job:1")
     assert (read["command"], read["cronSchedule"]) == ("echo 'two words'", "@hourly")
-    assert {read[name] for name in ("repositoryName", "branch", "language", "baseDir", "buildCmd", "startCmd")} == {
-        None
-    }
+    assert read["repositoryName"] is None
+
+
+async def test_a_cronjob_of_an_image_has_the_defaults_of_one_that_is_built(team: Team) -> None:
+    await team.create("built")
+    await team.create("pulled", **IMAGE)
+
+    built, pulled = await team.read("built"), await team.read("pulled")
+    own = {"id", "name", "imageSource", "publicImage", "repositoryName", "status"}
+    assert {key for key in built if built[key] != pulled[key]} == own
+    assert (pulled["branch"], pulled["language"], pulled["dockerfilePath"]) == ("main", "nodejs", "./Dockerfile")
+
+
+async def test_settings_of_a_build_are_stored_and_changed_for_an_image_too(team: Team) -> None:
+    given: dict[str, Any] = {
+        "branch": "release", "isPublic": False, "language": "python", "baseDir": "jobs", "buildCmd": "make",
+        "startCmd": "python job.py", "dockerfilePath": "Dockerfile.job", "dockerBuildContextDir": "jobs",
+        "dockerBuildArgs": {"A": "1"}, "dockerBuildTarget": "run", "autoDeploy": True,
+    }  # fmt: skip
+    changes: dict[str, Any] = {
+        "branch": "next", "language": "go", "baseDir": "./", "buildCmd": "", "startCmd": "./job",
+        "dockerfilePath": "./Dockerfile", "dockerBuildContextDir": "./", "dockerBuildArgs": {"B": "2"},
+        "dockerBuildTarget": "other", "autoDeploy": False,
+    }  # fmt: skip
+
+    await team.create(**IMAGE, **given)
+    created = await team.read()
+    changed = await team.patch(**changes)
+
+    read = await team.read()
+    assert {name: created[name] for name in given} == given
+    assert (changed.data["status"], changed.data["deploymentUuid"]) == ("running", None)
+    assert {name: read[name] for name in changes} == changes
 
 
 async def test_the_source_that_a_cronjob_does_not_have_is_ignored(team: Team) -> None:
     await team.create("pulled", **{**IMAGE, "repositoryName": "acme/jobs"})
     await team.create("built", imageSource="codehost", publicImage="alpine")
+    await team.create("usual", publicImage="alpine")
 
-    pulled, built = await team.read("pulled"), await team.read("built")
+    pulled, built, usual = await team.read("pulled"), await team.read("built"), await team.read("usual")
     assert (pulled["publicImage"], pulled["repositoryName"]) == (IMAGE["publicImage"], None)
     assert (built["publicImage"], built["repositoryName"]) == (None, "acme/jobs")
+    assert (usual["imageSource"], usual["publicImage"], usual["repositoryName"]) == ("codehost", None, "acme/jobs")
 
 
 async def test_everything_that_is_given_is_kept_and_secrets_are_not_shown(team: Team, db: Database) -> None:
@@ -127,7 +159,7 @@ async def test_a_schedule_that_is_none_is_refused(team: Team, bad: str) -> None:
     ("given", "field"),
     [
         ({"repositoryName": None}, "repositoryName"),
-        ({"publicImage": "alpine"}, "publicImage"),
+        ({"publicImage": "alpine", "repositoryName": None}, "repositoryName"),
         ({"imageSource": "public_image", "repositoryName": None}, "publicImage"),
         ({**IMAGE, "publicImage": "UPPER/case"}, "publicImage"),
         ({**IMAGE, "publicImage": "https://x.example/a"}, "publicImage"),
@@ -285,7 +317,7 @@ async def test_an_image_is_for_cronjobs_that_run_one(team: Team) -> None:
     assert "publicImage" in fields_of(refused)
     assert (taken.data["status"], taken.data["deploymentUuid"]) == ("running", None)
     read = await team.read("pulled")
-    assert (read["publicImage"], read["branch"]) == ("alpine:3.20", None)
+    assert (read["publicImage"], read["branch"]) == ("alpine:3.20", "other")
 
 
 async def test_a_changed_schedule_counts_from_now(team: Team, clock: ManualClock) -> None:

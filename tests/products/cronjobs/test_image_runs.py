@@ -45,7 +45,7 @@ async def make_image_job(team: Team, registry: RegistryServer, name: str = "job"
 async def test_an_image_is_pulled_and_run_with_its_own_command(
     team: Team, machine: Machine, registry: RegistryServer
 ) -> None:
-    await make_image_job(team, registry)
+    await make_image_job(team, registry, startCmd="echo of startCmd", language="python", autoDeploy=True)
 
     done = await run(team)
 

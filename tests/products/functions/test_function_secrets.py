@@ -109,6 +109,17 @@ async def test_bad_secrets_are_refused_by_their_field_and_nothing_changes(team: 
     assert (await team.api.get("/v1/functions/hello/secrets")).data == []
 
 
+async def test_kept_values_count_towards_the_limit_of_secrets(team: Team) -> None:
+    await team.create(secrets=json.dumps(pairs(KEEP="k" * 40_000)))
+
+    reply = await team.api.patch(
+        "/v1/functions/hello", json={"secrets": [{"name": "KEEP"}, {"name": "NEW", "value": "n" * 40_000}]}
+    )
+
+    assert (reply.status, reply.error["fields"].keys()) == (400, {"secrets"})
+    assert (await team.api.get("/v1/functions/hello/secrets")).data == [{"name": "KEEP"}]
+
+
 async def test_secrets_that_are_not_json_are_refused(team: Team) -> None:
     refused = await team.create(secrets="TOKEN=1")
 

@@ -77,6 +77,20 @@ async def test_a_path_outside_the_repository_is_refused(team: Team, field: dict[
     assert list(reply.error["fields"]) == list(field)
 
 
+async def test_a_project_named_as_the_route_is_read_changed_and_deleted(team: Team) -> None:
+    await team.create("detect")
+
+    read = await team.api.get("/v1/projects/detect")
+    changed = await team.api.patch("/v1/projects/detect", json={"autoDeploy": True})
+    deleted = await team.api.delete("/v1/projects/detect")
+    gone = await team.api.get("/v1/projects/detect")
+    unknown = [await team.api.request("PUT", "/v1/projects/detect"), await team.api.get("/v1/projects/static-upload")]
+
+    assert (read.data["name"], changed.data["autoDeploy"]) == ("detect", True)
+    assert (deleted.status, gone.status) == (200, 404)
+    assert [(reply.status, reply.error["code"]) for reply in unknown] == [(404, "not_found")] * 2
+
+
 @pytest.mark.boundary("tenant-to-tenant", "Detection reads no repository of another organization.")
 async def test_another_organization_reads_no_repository_of_this_one(team: Team, stranger: Team, work: Checkout) -> None:
     await push(team, work)

@@ -208,6 +208,35 @@ async def test_the_audit_log_follows_a_project_through_its_names(team: Team) -> 
     assert entries[0]["actor"]["address"] == "127.0.0.1"
 
 
+async def test_the_audit_log_has_all_entries_where_another_project_took_a_former_name(
+    team: Team, clock: ManualClock
+) -> None:
+    await team.create("old")
+    await team.api.patch("/v1/projects/old/name", json={"name": "new"})
+    clock.advance(HOUR_MS)
+    await team.api.patch("/v1/projects/new/name", json={"name": "newest"})
+    clock.advance(HOUR_MS)
+    await team.create("new")
+    for enable in (False, True):
+        await team.api.post("/v1/projects/new/toggle", json={"enable": enable})
+
+    pages, query = [], "?limit=2"
+    while query:
+        page = (await team.api.get(f"/v1/projects/newest/audit-log{query}")).data
+        pages.append([(entry["action"], entry["details"].get("before")) for entry in page["items"]])
+        query = f"?limit=2&cursor={page['nextCursor']}" if page["nextCursor"] else ""
+
+    assert pages == [[("project.renamed", "new"), ("project.renamed", "old")], [("project.created", None)]]
+
+
+async def test_the_audit_log_has_each_entry_once_where_a_project_got_its_name_back_at_once(team: Team) -> None:
+    await team.create("old")
+    for name, new_name in (("old", "new"), ("new", "old")):
+        await team.api.patch(f"/v1/projects/{name}/name", json={"name": new_name})
+
+    assert await team.actions("old") == ["project.renamed", "project.renamed", "project.created"]
+
+
 async def test_settings_are_changed_one_by_one(team: Team) -> None:
     await team.create()
 

@@ -157,7 +157,7 @@ def show(name: CronjobArgument, as_json: JsonOption = False) -> None:
         ("repository", cronjob.repository_name),
         ("branch", cronjob.branch if cronjob.repository_name else None),
         ("language", cronjob.language if cronjob.repository_name else None),
-        ("command", cronjob.command or cronjob.start_cmd),
+        ("command", cronjob.command or (cronjob.start_cmd if cronjob.repository_name else None)),
         ("tier", cronjob.instance_type),
         ("variables", [each.name for each in cronjob.env]),
         ("runs", f"{stats.total_runs}: {stats.successful_runs} succeeded, {stats.failed_runs} failed"),

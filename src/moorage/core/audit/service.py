@@ -89,14 +89,25 @@ def latest(tx: Tx, org_id: int, *, before: int | None, most: int) -> list[Activi
     return tx.all(tables.LATEST, org_id=org_id, before=before or 2**62, most=most)
 
 
-def latest_of(tx: Tx, org_id: int, target: AuditTarget, *, before: int | None, most: int) -> list[Activity]:
-    """Return the feed of one resource, newest first."""
+def latest_of(
+    tx: Tx,
+    org_id: int,
+    target: AuditTarget,
+    *,
+    before: int | None,
+    most: int,
+    since: int = 0,
+    until: int | None = None,
+) -> list[Activity]:
+    """Return the feed of one resource, newest first; `since` and `until` are inclusive times."""
     return tx.all(
         tables.LATEST_OF,
         org_id=org_id,
         target_kind=target.kind,
         target=target.name,
         before=before or 2**62,
+        since=since,
+        until=2**62 if until is None else until,
         most=most,
     )
 

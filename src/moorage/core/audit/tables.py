@@ -87,6 +87,7 @@ LATEST_OF = Query(
         & (_a.target_kind == arg("target_kind"))
         & (_a.target == arg("target"))
         & (_a.seq < arg("before"))
+        & _a.at.between(arg("since"), arg("until"))
     )
     .order_by(_a.seq.desc())
     .limit(arg("most")),

@@ -43,6 +43,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Elsewhere, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 
 API_PREFIX = "/v1/"
+LARGE_BODY_BYTES = 64 * 1024  # Parsing a larger body would delay all other requests of the event loop.
 
 
 class AccessRequest(NamedTuple):
@@ -315,7 +316,9 @@ class Dispatcher:
     async def _call(
         self, request: Request, route: Route, ask: AccessRequest, values: list[str], raw: bytes, offered: dict[str, Any]
     ) -> Any:
-        arguments = self._arguments(request, route, values, body=raw)
+        read = functools.partial(self._arguments, request, route, values, body=raw)
+        is_large = route.body is not None and len(raw) > LARGE_BODY_BYTES
+        arguments = await asyncio.to_thread(read) if is_large else read()
         arguments |= {name: value for name, value in offered.items() if name in route.wants}
         try:
             result = await route.handler(**arguments)

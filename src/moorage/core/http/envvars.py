@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from moorage.core.http.models import Input, Output, optional
-
-ENV_BYTES = 64 * 1024
+from moorage.core.kit.envvars import ENV_BYTES, MAX_ENV_ENTRIES, TOO_MANY_BYTES, size_of
 
 
 def _check_name(name: str) -> str:
@@ -61,10 +60,12 @@ def check_env(env: list[V]) -> list[V]:
     if errors:
         # Reported at the name of the duplicate, not at the list.
         raise ValidationError.from_exception_data("env", errors)
-    if sum(len(item.name.encode()) + len((item.value or "").encode()) for item in env) > ENV_BYTES:
-        raise ValueError(f"should have at most {ENV_BYTES // 1024} KB in all")
+    if sum(size_of(item.name, item.value or "") for item in env) > ENV_BYTES:
+        raise ValueError(TOO_MANY_BYTES)
     return env
 
 
-Env = Annotated[list[EnvVar], AfterValidator(check_env)]
-SecretSet = Annotated[list[SecretUpsert], AfterValidator(check_env)]
+# Stands before `check_env`, so that a longer list is refused without an error for each entry.
+EnvLength = Field(max_length=MAX_ENV_ENTRIES)
+Env = Annotated[list[EnvVar], EnvLength, AfterValidator(check_env)]
+SecretSet = Annotated[list[SecretUpsert], EnvLength, AfterValidator(check_env)]

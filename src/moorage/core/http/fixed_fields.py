@@ -2,7 +2,8 @@
 
 A client that sends `{"enabled": false}` to a route that does not change `enabled` would take the success for a change.
 The fields are those of the resource (the answer of `GET` at the same path, else of the PATCH itself) without those of
-the request. Fields that the resource does not have stay ignored, so that clients of a later version work.
+the request. Fields that the resource does not have stay ignored, so that clients of a later version work; these include
+fields that only answers of writes have, such as the `status` of `?wait=`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from moorage.core.http import models
 from moorage.core.http.route import Route
+from moorage.core.http.waiting import ONLY_IN_WRITES
 
 HERE = "cannot be changed here; use"
 NOT_AT_ALL = "cannot be changed"
@@ -49,7 +51,7 @@ class FixedFields:
         changed_by = dict(route.changed_by)
         return {
             name: changed_by.get(name) or self._other_patch(route, resource, name)
-            for name in getattr(resource, "__struct_encode_fields__", ())
+            for name in _fields_of(resource)
             if name not in accepted
         }
 
@@ -75,3 +77,14 @@ def _message(changed_by: str, path: Mapping[str, Any]) -> str:
     for name, value in path.items():
         changed_by = changed_by.replace(f"{{{name}}}", str(value))
     return f"{HERE} {changed_by}"
+
+
+def _fields_of(model: Any) -> list[str]:
+    """Return the wire names of the fields that a resource has; [] for a type that is not an object."""
+    if not (isinstance(model, type) and issubclass(model, msgspec.Struct)):
+        return []
+    return [
+        each.encode_name
+        for each in msgspec.structs.fields(model)
+        if ONLY_IN_WRITES not in getattr(each.type, "__metadata__", ())
+    ]

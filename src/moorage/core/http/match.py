@@ -62,7 +62,7 @@ class RouteTree:
         self.routes: list[Route] = []
         self._root = _Node()
         self._fixed: dict[tuple[str, str], Route] = {}  # paths without parameters, found by one look-up
-        self._fixed_paths: set[str] = set()
+        self._hiding: set[str] = set()  # fixed paths that match no parameter with another method
         self._pending: dict[str, list[RouteGroup]] = {}
         self._added: set[RouteGroup] = set()
         self._declaring = asyncio.Lock()
@@ -90,8 +90,8 @@ class RouteTree:
         fixed = self._fixed.get((method, path))
         if fixed is not None:
             return fixed, []
-        if path in self._fixed_paths:
-            return None  # A fixed path with another method must not match a parameter.
+        if path in self._hiding:
+            return None
         return _walk(self._root, path.split("/"), 1, [], method)
 
     def methods(self, path: str) -> set[str]:
@@ -120,7 +120,8 @@ class RouteTree:
         node.routes[route.method] = route
         if "{" not in route.path:
             self._fixed[route.method, route.path] = route
-            self._fixed_paths.add(route.path)
+            if route.hides_names:
+                self._hiding.add(route.path)
 
 
 def _walk(node: _Node, parts: list[str], at: int, values: list[str], method: str) -> tuple[Route, list[str]] | None:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from moorage.core.http.strictjson import field_name
 from moorage.errors import BadRequest
 
 M = TypeVar("M", bound=BaseModel)
 
 MAX_WAIT_S = 60
+MAX_REPORTED_FIELDS = 100
 
 
 class Input(BaseModel):
@@ -105,8 +108,15 @@ def validate(model: type[M], value: Any, *, problems: Mapping[str, str] | None =
     except ValidationError as error:
         fields |= field_messages(error, value)
     if valid is None or fields:
-        raise BadRequest("The request is not valid", fields=fields)
+        raise _invalid(fields)
     return valid
+
+
+def _invalid(fields: Mapping[str, str]) -> BadRequest:
+    message = "The request is not valid"
+    if len(fields) > MAX_REPORTED_FIELDS:
+        message += f": {len(fields)} fields, the first {MAX_REPORTED_FIELDS} are listed"
+    return BadRequest(message, fields=dict(islice(fields.items(), MAX_REPORTED_FIELDS)))
 
 
 def accepted_fields(model: type[BaseModel]) -> set[str]:
@@ -143,14 +153,6 @@ def _client_location(location: tuple[str | int, ...], value: Any, kind: str) -> 
             continue
         parts.append(part)
     return tuple(parts)
-
-
-def field_name(location: tuple[str | int, ...]) -> str:
-    """Format a location for clients: `autoScaling.minReplicas`, `env[0].name`."""
-    name = ""
-    for part in location:
-        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
-    return name or "body"
 
 
 _TAGS = frozenset(("union_tag_invalid", "union_tag_not_found"))

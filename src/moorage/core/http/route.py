@@ -29,6 +29,7 @@ from moorage.core.kit.records import dataclass
 
 MB = 2**20
 JSON_LIMIT = 1 * MB
+PUBLIC_JSON_LIMIT = 64 * 1024  # of routes without a credential, such as logins
 
 Uuid = Annotated[str, "uuid"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,6 +72,7 @@ class Route:
     raw: bool = False  # the answer is not wrapped in the envelope
     is_counted: bool = True  # by the rate limit
     is_page: bool = False  # the answer is HTML
+    hides_names: bool = True  # False for a fixed path where a resource of `/…/{name}` may have that name
     identifies: tuple[tuple[str, str], ...] = ()  # item paths of other resources, and the property with their id
     events: bool = False  # server-sent events; the token may come in the query
     upload: Upload | None = None
@@ -137,6 +139,7 @@ def declare(
     hints = get_type_hints(handler, include_extras=True)
     answer = hints.pop("return", None)
     body, query = hints.get("body"), hints.get("query")
+    options.setdefault("body_limit", PUBLIC_JSON_LIMIT if scope is Scope.PUBLIC else JSON_LIMIT)
     summary, _, description = (inspect.getdoc(handler) or handler.__name__).partition("\n\n")
     return Route(
         method=method,

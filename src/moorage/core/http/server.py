@@ -8,14 +8,17 @@ reads such bodies.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import socket
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from email.utils import formatdate
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 
@@ -34,6 +37,7 @@ with hidden("uvicorn.main", Server=None, main=None, run=None):
 
 HEADER_BYTES = 64 * 1024
 HEADER_S = 10.0
+UNREAD_S = 30.0
 
 # Replaces the header list while no headers are expected: uvicorn would otherwise collect trailers without a limit, as
 # headers.
@@ -44,10 +48,23 @@ class BadHead(Exception):
     """Stops the parser from inside a callback; the message is for the client."""
 
 
+class _Unsent(NamedTuple):
+    """Bytes of responses that a client has not read."""
+
+    in_transport: int
+    in_kernel: int
+    since: float  # time of the latest progress
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses headers over 64 KiB or slower than 10 s, and an invalid Host."""
+    """Refuses headers over 64 KiB or slower than 10 s, and an invalid Host.
+
+    Aborts a connection whose client does not read its responses.
+    """
 
     header_s = HEADER_S
+    unread_s = UNREAD_S
+    _unsent: _Unsent | None = None
     on_first_connection: Callable[[], None] = staticmethod(lambda: None)
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -106,6 +123,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._on_half_close = call
         if call is not None and self._is_half_closed:
             call()
+
+    def abort_if_unread(self, now: float) -> None:
+        """Abort the connection if the client has read nothing for `unread_s`; called every second.
+
+        Appending to a response, such as an event, is no progress. The kernel accepts more bytes only when much of its
+        own queue is free, so the length of that queue counts too.
+        """
+        in_transport = self.transport.get_write_buffer_size()
+        if not in_transport:
+            self._unsent = None
+            return
+        last, in_kernel = self._unsent, _queued_bytes(self.transport)
+        if last is None or in_transport < last.in_transport or in_kernel != last.in_kernel:
+            self._unsent = _Unsent(in_transport, in_kernel, now)
+        elif now - last.since < self.unread_s:
+            self._unsent = last._replace(in_transport=in_transport)
+        else:
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
@@ -220,6 +255,15 @@ def write_at_once(cycle: RequestResponseCycle, status: int, lines: bytes, body: 
     return True
 
 
+def _queued_bytes(transport: asyncio.BaseTransport) -> int:
+    """Return the length of the kernel's send queue: bytes that the client's machine has not acknowledged."""
+    sock = transport.get_extra_info("socket")
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
+    except (OSError, ValueError):  # The socket is closed, or of a kind without a queue.
+        return 0
+
+
 def _mark_disconnected(cycle: RequestResponseCycle) -> None:
     if not cycle.response_complete:
         cycle.disconnected = True
@@ -308,11 +352,13 @@ class Server(UvicornServer):
             self._loop.call_soon_threadsafe(self._wake.set)
 
     async def main_loop(self) -> None:
-        """Update the date header every second while clients are connected, until told to exit."""
+        """Update the date header and abort unread connections every second while clients are connected."""
         self._loop = asyncio.get_running_loop()
         while not self.should_exit:
             self._wake.clear()
             self._update_date()
+            for connection in list(self.server_state.connections):
+                connection.abort_if_unread(self._loop.time())  # type: ignore[union-attr]
             with suppress(TimeoutError):
                 async with asyncio.timeout(1 if self.server_state.connections else None):
                     await self._wake.wait()
@@ -341,8 +387,8 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) -> Server:
-    protocol = type("Protocol", (BoundedProtocol,), {"header_s": header_s})
+def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S, unread_s: float = UNREAD_S) -> Server:
+    protocol = type("Protocol", (BoundedProtocol,), {"header_s": header_s, "unread_s": unread_s})
     config = Config(
         app,
         http=protocol,

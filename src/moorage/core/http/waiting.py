@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -35,8 +35,10 @@ class Progress(NamedTuple):
     has_ended: bool
 
 
+# Marks a field that only answers of writes have: it is no field of the resource that a GET shows.
+ONLY_IN_WRITES = msgspec.Meta(extra={"only_in_writes": True})
 # The state of the work, in answers that have no state of their own; absent without `?wait=`.
-WaitedStatus = str | msgspec.UnsetType
+WaitedStatus = Annotated[str | msgspec.UnsetType, ONLY_IN_WRITES]
 # Takes the transaction, the caller, the answer so far and the parameters of the path.
 Follow = Callable[[Tx, Any, Any, Mapping[str, Any]], Progress]
 

@@ -9,6 +9,10 @@ import msgspec
 
 from moorage.core.kit.decoding import decoder_of
 
+ENV_BYTES = 64 * 1024  # of all names and values of a resource's variables, and as many of its secrets
+MAX_ENV_ENTRIES = 1000
+TOO_MANY_BYTES = f"should have at most {ENV_BYTES // 1024} KB in all"
+
 
 class _Named(Protocol):
     name: str
@@ -18,6 +22,11 @@ class _Named(Protocol):
 class EnvOut(msgspec.Struct, frozen=True):
     name: str
     value: str
+
+
+def size_of(name: str, value: str) -> int:
+    """Return the bytes of a variable that count towards ENV_BYTES."""
+    return len(name.encode()) + len(value.encode())
 
 
 def env_text(env: Iterable[_Named]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import ENV_BYTES, MAX_ENV_ENTRIES, TOO_MANY_BYTES, size_of
 from moorage.core.vault import tables
 from moorage.core.vault.tables import Secret
 from moorage.errors import bad_field
@@ -67,17 +69,17 @@ def replace_all(
 ) -> tuple[list[str], list[str]]:
     """Replace the secrets of a resource; without a value, the stored one stays.
 
-    Returns the names of changed and of removed secrets. Raises BadRequest for a new secret without a value.
+    Returns the names of changed and of removed secrets. Raises BadRequest for a new secret without a value, and if the
+    secrets exceed their limits with the values that stay.
     """
-    stored = set(names(tx, org_id, resource))
+    stored = _readable_values(tx, org_id, resource)
     for index, (name, value) in enumerate(wanted):
         if value is None and name not in stored:
             raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
-    removed = sorted(stored - {name for name, _ in wanted})
+    _check_limits(stored, {name: stored[name] if value is None else value for name, value in wanted})
+    removed = sorted(stored.keys() - {name for name, _ in wanted})
     new_values = {name: value for name, value in wanted if value is not None}
-    changed = sorted(
-        name for name, value in new_values.items() if name not in stored or _differs(tx, org_id, resource, name, value)
-    )
+    changed = sorted(name for name, value in new_values.items() if stored.get(name) != value)
     for name in removed:
         remove(tx, org_id, resource, name)
     for name in changed:
@@ -85,11 +87,27 @@ def replace_all(
     return changed, removed
 
 
-def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
-    try:
-        return find(tx, org_id, resource, name) != value
-    except CannotDecrypt:  # A value that cannot be decrypted is replaced.
-        return True
+def _readable_values(tx: Tx, org_id: int, resource: str) -> dict[str, str | None]:
+    """Return the secrets by name; None for a value that cannot be decrypted."""
+    readable: dict[str, str | None] = {}
+    for secret in tx.all(tables.LIST, org_id=org_id, resource=resource):
+        readable[secret.name] = None
+        with suppress(CannotDecrypt):
+            readable[secret.name] = tx.env.ring.decrypt(secret.ciphertext, place=secret.place)
+    return readable
+
+
+def _check_limits(stored: Mapping[str, str | None], wanted: Mapping[str, str | None]) -> None:
+    """Refuse too many or too long secrets; sets of earlier versions may be larger, and must not grow."""
+    if len(wanted) > max(MAX_ENV_ENTRIES, len(stored)):
+        raise bad_field("secrets", f"should have at most {MAX_ENV_ENTRIES} entries")
+    size = _size_of_all(wanted)
+    if size > ENV_BYTES and size > _size_of_all(stored):
+        raise bad_field("secrets", f"{TOO_MANY_BYTES}, with the stored values of secrets that are sent without one")
+
+
+def _size_of_all(secrets: Mapping[str, str | None]) -> int:
+    return sum(size_of(name, value or "") for name, value in secrets.items())
 
 
 @across_organizations("the edge serves the functions of every organization")

@@ -59,32 +59,33 @@ class CreateCronjobInput(Input):
 
     @classmethod
     def related_problems(cls, sent: Mapping[str, Any]) -> dict[str, str]:
-        """Require the source that `imageSource` names; the other one is ignored, like other settings that it has."""
+        """Require the source that `imageSource` names; the other source is ignored."""
         source = sent.get("imageSource", "codehost")
         needed = "publicImage" if source == "public_image" else "repositoryName"
-        problems = {} if needed in sent else {needed: f"is required where imageSource is {source}"}
-        if "publicImage" in sent and "imageSource" not in sent:
-            problems["publicImage"] = "needs imageSource public_image"
-        return problems
+        if needed in sent:
+            return {}
+        hint = "; publicImage needs imageSource public_image" if "publicImage" in sent else ""
+        return {needed: f"is required where imageSource is {source}{hint}"}
 
     @property
     def is_image(self) -> bool:
         return self.image_source == "public_image"
 
     def new(self) -> NewCronjob:
-        common = ("name", "cron_schedule", "region", "instance_type", "command")
-        own = (
-            "repository_name", "branch", "is_public", "language", "base_dir", "build_cmd", "start_cmd",
-            "dockerfile_path", "docker_build_context_dir", "docker_build_target", "auto_deploy",
+        """Return the columns of the new cronjob, with the settings of a build also for a public image."""
+        copied = (
+            "name", "cron_schedule", "region", "instance_type", "branch", "is_public", "language", "base_dir",
+            "build_cmd", "start_cmd", "command", "dockerfile_path", "docker_build_context_dir", "docker_build_target",
+            "auto_deploy",
         )  # fmt: skip
-        values = {name: getattr(self, name) for name in common}
-        if self.is_image:
-            return NewCronjob(
-                **values, image_source="public_image", public_image=self.public_image, env=env_text(self.env)
-            )
-        values |= {name: getattr(self, name) for name in own}
-        values["docker_build_args"] = args_text(self.docker_build_args)
-        return NewCronjob(**values, image_source="codehost", env=env_text(self.env))
+        return NewCronjob(
+            **{name: getattr(self, name) for name in copied},
+            image_source="public_image" if self.is_image else "codehost",
+            repository_name=None if self.is_image else self.repository_name,
+            public_image=self.public_image if self.is_image else None,
+            docker_build_args=args_text(self.docker_build_args),
+            env=env_text(self.env),
+        )
 
     def hidden(self) -> dict[str, str]:
         return {each.name: each.value for each in self.secrets}

@@ -26,7 +26,7 @@ from moorage.products.cronjobs.tables import KIND, Build, Cronjob, Execution
 
 MAX_ERROR_CHARS = 2_000
 MB_OF_GB = 1024
-# A change of one of these columns starts a build.
+# A change of one of these columns starts a build, unless the cronjob runs a public image.
 BUILT_FROM = (
     "repository_name", "branch", "language", "base_dir", "build_cmd", "start_cmd", "dockerfile_path",
     "docker_build_context_dir", "docker_build_args", "docker_build_target",
@@ -158,8 +158,6 @@ def update(
     """Change a cronjob, and request a build where its source or build settings change."""
     before = lock(tx, org_id, name)
     _check_source(before, changes)
-    if before.is_image:  # Settings of repositories are ignored, as in `create`.
-        changes = {column: value for column, value in changes.items() if column not in (*BUILT_FROM, "auto_deploy")}
     if hidden is not None:
         vault.replace_all(tx, org_id, before.resource, hidden)
     changed = {column: value for column, value in changes.items() if getattr(before, column) != value}

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
 from moorage.core.http import strictjson
-from moorage.core.http.envvars import EnvName, EnvVar, SecretUpsert, check_env
+from moorage.core.http.envvars import EnvLength, EnvName, EnvVar, SecretUpsert, check_env
 from moorage.core.http.forms import Form, UploadedFile
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional, validate
 from moorage.core.http.waiting import WaitedStatus
@@ -66,8 +66,8 @@ FormTimeout = Annotated[QueryInt, Field(ge=1000, le=900_000, description="Millis
 Memory = Annotated[int, Field(ge=128, le=2048, description="MB.")]
 FormMemory = Annotated[QueryInt, Field(ge=128, le=2048, description="MB.")]
 Description = Annotated[str, Field(max_length=500)]
-Env = Annotated[list[FunctionEnvVar], AfterValidator(check_env)]
-Secrets = Annotated[list[FunctionSecretUpsert], AfterValidator(check_env)]
+Env = Annotated[list[FunctionEnvVar], EnvLength, AfterValidator(check_env)]
+Secrets = Annotated[list[FunctionSecretUpsert], EnvLength, AfterValidator(check_env)]
 Network = Literal["internet", "none"]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 

@@ -55,7 +55,7 @@ class Detection:
 def make_router(detection: Detection) -> Router:
     router = Router("Projects")
 
-    @router.post("/projects/detect", min_role=Role.MEMBER)
+    @router.post("/projects/detect", min_role=Role.MEMBER, hides_names=False)
     async def detect_project(caller: Caller, body: schemas.DetectInput) -> schemas.DetectedPlan:
         """Detect the kind and the commands of a repository, without creating a project.
 

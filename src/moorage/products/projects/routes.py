@@ -118,15 +118,23 @@ def _add_reads(router: Router) -> None:
         project = service.get(tx, caller.org_id, name)
         place, key = f"audit:{caller.org_id}:{project.id}", tx.env.cursor_key
         position = read_cursor(key, place, query.cursor)
-        rows = []
-        for former in service.names_of(tx, caller.org_id, project):
-            target = AuditTarget("project", former.name)
-            before = position[0] if position else None
-            for row in audit.latest_of(tx, caller.org_id, target, before=before, most=query.limit + 1):
-                if former.since <= row.at and (former.until is None or row.at <= former.until):
-                    rows.append(row)
-        rows.sort(key=lambda row: -row.seq)
-        page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
+        before = position[0] if position else None
+        # By number: the periods of a name that a project got back within a millisecond overlap.
+        rows = {
+            row.seq: row
+            for former in service.names_of(tx, caller.org_id, project)
+            for row in audit.latest_of(
+                tx,
+                caller.org_id,
+                AuditTarget("project", former.name),
+                before=before,
+                most=query.limit + 1,
+                since=former.since,
+                until=former.until,
+            )
+        }
+        newest_first = sorted(rows.values(), key=lambda row: -row.seq)
+        page, more = cut(key, place, newest_first, query.limit, lambda row: row.seq)
         return CursorPage([ActivityOut.of(row) for row in page], more)
 
 

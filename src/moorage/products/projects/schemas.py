@@ -14,7 +14,7 @@ from moorage.accounts.plans.schemas import TierKey
 from moorage.core.http.envvars import Env, SecretSet
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.http.paging import CursorQuery
-from moorage.core.http.waiting import WaitedStatus
+from moorage.core.http.waiting import ONLY_IN_WRITES, WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.decoding import decoder_of
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
@@ -382,7 +382,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     docker_build_target: str | None
     deploy_guard: bool
     public_image: str | None
-    triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
+    triggered_deployment_uuid: Annotated[str | msgspec.UnsetType, ONLY_IN_WRITES] = msgspec.UNSET
     status: WaitedStatus = msgspec.UNSET  # of the triggered deployment
     status_reason: str | msgspec.UnsetType = msgspec.UNSET
 

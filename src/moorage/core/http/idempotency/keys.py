@@ -21,6 +21,7 @@ from moorage.errors import Conflict, MoorageError, bad_field
 
 MAX_KEY = 255
 KEPT_MS = DAY_MS
+MAX_ANSWER_BYTES = 256 * 1024
 LEASE_MS = MINUTE_MS  # of a claim that is stored before its effect, since its last renewal
 
 
@@ -88,7 +89,7 @@ def _read(tx: Tx, claim: Claim, stored: tables.StoredAnswer) -> Answer:
     if stored.status is None:
         raise in_progress()
     if stored.answer is None:
-        raise Conflict("This Idempotency-Key was used; its answer showed a secret and was not kept")
+        raise Conflict("This Idempotency-Key was used; its answer showed a secret or was too long, and was not kept")
     return Answer(stored.status, _decrypt(tx, stored).encode(), [JSON, (b"idempotency-replayed", b"true")])
 
 
@@ -119,14 +120,17 @@ def finish(tx: Tx, claim_id: int, answer: Answer, *, secret: bool) -> None:
     """Store an answer for repeated requests.
 
     Refusals contain no secrets and are stored as they are. Other answers are encrypted, because some show secrets to
-    members, such as header values of monitors. Answers of routes with `secret` are not stored.
+    members, such as header values of monitors. Answers of routes with `secret` and long answers are not stored: only
+    the key is, so that a repeated request has no second effect.
     """
     if not is_kept(answer.status):
         forget(tx, claim_id)
         return
-    text: str | None = answer.body.decode()
-    if answer.status < 400:
-        text = None if secret else tx.env.ring.encrypt(answer.body.decode(), place=_place(claim_id))
+    text = None
+    if answer.status >= 400:
+        text = answer.body.decode() if len(answer.body) <= MAX_ANSWER_BYTES else None
+    elif not secret and len(answer.body) <= MAX_ANSWER_BYTES:
+        text = tx.env.ring.encrypt(answer.body.decode(), place=_place(claim_id))
     tx.run(tables.SAVE, id=claim_id, status=answer.status, answer=text, expires_at=tx.now + KEPT_MS)
 
 

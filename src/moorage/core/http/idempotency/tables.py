@@ -17,7 +17,7 @@ idempotency_key = table(
     text("key"),
     text("fingerprint"),  # of the body
     Column("status", Integer, nullable=True),  # null while the first request runs
-    text("answer", nullable=True),  # null where the answer showed a secret
+    text("answer", nullable=True),  # null where the answer showed a secret or was too long
     millis("created_at"),
     millis("expires_at"),
     UniqueConstraint("org_id", "actor", "route", "key"),

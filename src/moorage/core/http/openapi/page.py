@@ -118,7 +118,7 @@ operator chose another number. <code>RateLimit-Limit</code>, <code>RateLimit-Rem
 <code>nextCursor</code>: send it back for what follows, until it is <code>null</code>. Other lists are whole.</p>
 <p><b>Repeating a write.</b> Send an <code>Idempotency-Key</code> of your own making: within 24 hours, the same key with
 the same body gets the first answer again, and the write happens once. With another body, while the first is still at
-work, or where the answer showed a secret, it is 409.</p></section>"""
+work, or where the answer showed a secret or was over 256 KB, it is 409.</p></section>"""
 
 
 def _route(operation: Operation, schemas: Schemas, server: str) -> str:

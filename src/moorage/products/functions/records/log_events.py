@@ -17,7 +17,7 @@ import msgspec
 from moorage.core.kit.events import Event
 from moorage.products.functions.logs import log_text
 from moorage.products.functions.logs.log_files import FunctionLogs
-from moorage.products.functions.records.schemas import LogLine
+from moorage.products.functions.records import schemas
 from moorage.products.functions.records.tables import Invocation
 from moorage.runtime.edge import spool
 
@@ -49,7 +49,7 @@ class _Lines(NamedTuple):
 def _made_one_by_one(block: bytes, activation_id: str, sent: int) -> Iterator[Event]:
     for count, entry in enumerate(spool.log_entries(block)):
         if count >= sent:
-            yield Event("log", LogLine.of(entry, activation_id))
+            yield Event("log", schemas.LogLine.of(entry, activation_id))
 
 
 class LogEvents:
@@ -94,5 +94,5 @@ class LogEvents:
         entries = [] if is_long else list(islice(spool.log_entries(block), MAX_ENCODED_LINES + 1))
         if is_long or len(entries) > MAX_ENCODED_LINES:
             return _Lines([], block, len(block))
-        encoded = [_encode(LogLine.of(entry, row.activation_id)) for entry in entries]
+        encoded = [_encode(schemas.LogLine.of(entry, row.activation_id)) for entry in entries]
         return _Lines([Event("log", msgspec.Raw(each)) for each in encoded], b"", sum(map(len, encoded)))
