@@ -12,7 +12,15 @@ from moorage.core.db.tx import Tx
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
-from moorage.products.projects.deployments.logs import CUT, MAX_LINE_CHARS, MAX_LOG_LINES, LogWriter
+from moorage.products.projects.deployments.logs import (
+    CUT,
+    LAST_SYSTEM_LINES,
+    MAX_LINE_CHARS,
+    MAX_LOG_LINES,
+    MAX_SYSTEM_BYTES,
+    MAX_SYSTEM_LINES,
+    LogWriter,
+)
 from moorage.products.projects.deployments.tables import Line
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +68,12 @@ async def test_colours_and_overwritten_progress_are_not_kept(team: Team, db: Dat
     assert [line.message for line in found] == ["green", "100%", "nulbyte"]
 
 
+async def test_the_name_of_a_file_that_is_no_text_is_replaced(team: Team, db: Database) -> None:
+    found = await lines_of(team, db, lambda log: log.say("The submodule é\udcff is left out"))
+
+    assert [line.message for line in found] == ["The submodule é? is left out"]
+
+
 async def test_a_secret_in_two_pieces_of_one_line_is_masked(team: Team, db: Database) -> None:
     def write(log: LogWriter) -> None:
         log.hide(["hunter22"])
@@ -82,6 +96,33 @@ async def test_a_log_that_is_too_long_is_cut_with_a_notice_and_the_platform_stil
 
     assert len(found) == MAX_LOG_LINES + 2
     assert [line.message for line in found[-2:]] == [CUT, "failed"]
+
+
+async def test_lines_of_the_platform_are_cut_too_and_the_last_ones_are_stored(team: Team, db: Database) -> None:
+    def write(log: LogWriter) -> None:
+        for number in range(MAX_SYSTEM_LINES + 1000):
+            log.say(f"The submodule {number} is left out")
+        log.write("stdout", "built\n")
+        log.say("collected 1 file")
+
+    found = await lines_of(team, db, write)
+
+    assert len(found) == MAX_SYSTEM_LINES + 1 + 1 + LAST_SYSTEM_LINES
+    assert found[MAX_SYSTEM_LINES].message == "built"
+    assert found[MAX_SYSTEM_LINES + 1].message == "981 lines of the platform are left out here"
+    assert [line.message for line in found[-2:]] == ["The submodule 2999 is left out", "collected 1 file"]
+
+
+async def test_long_lines_of_the_platform_are_cut_and_the_last_ones_are_stored(team: Team, db: Database) -> None:
+    def write(log: LogWriter) -> None:
+        for number in range(300):
+            log.say(f"{number} {'x' * MAX_LINE_CHARS}")
+        log.say("failed")
+
+    found = await lines_of(team, db, write)
+
+    assert sum(len(line.message) for line in found) < MAX_SYSTEM_BYTES + (LAST_SYSTEM_LINES + 2) * MAX_LINE_CHARS
+    assert found[-1].message == "failed"
 
 
 async def test_a_line_without_an_end_is_stored_in_pieces(team: Team, db: Database) -> None:

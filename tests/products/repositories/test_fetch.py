@@ -23,7 +23,7 @@ from moorage.core.env import Env
 from moorage.core.kit.clock import HOUR_MS, ManualClock
 from moorage.core.kit.crypto import KeyRing
 from moorage.core.validated import SecretStr
-from moorage.products.repositories import service
+from moorage.products.repositories import service, submodules
 from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.products.repositories.names import Name
 from moorage.products.repositories.storage import Storage
@@ -404,12 +404,12 @@ async def test_malware_in_sources_is_refused_and_native_helpers_are_not(desk: De
 # Submodules.
 
 
-def link(work: Checkout, **submodules: tuple[str, str]) -> None:
+def link(work: Checkout, **linked: tuple[str, str]) -> None:
     """Commit submodules: their folder, and the address and the commit of each."""
-    settings = [f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in submodules.items()]
+    settings = [f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in linked.items()]
     (work.folder / ".gitmodules").write_text("".join(settings))
     work.git("add", ".gitmodules")
-    for path, (_, commit) in submodules.items():
+    for path, (_, commit) in linked.items():
         work.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
     work.git("commit", "--quiet", "--message=linked")
 
@@ -457,6 +457,21 @@ async def test_submodules_that_cannot_be_had_are_named_and_left_out(desk: Desk, 
     ]
     assert desk.page == "ours"
     assert not any((desk.target / "private").iterdir())
+
+
+async def test_submodules_beyond_the_maximum_are_counted_in_one_line(desk: Desk, work: Checkout) -> None:
+    (work.folder / ".gitmodules").write_text("")
+    work.git("add", ".gitmodules")
+    linked = "".join(f"160000 {'a' * 40}\ts{number:04}\n" for number in range(submodules.MAX_COUNT + 100))
+    work.git("update-index", "--index-info", stdin=linked.encode())
+    work.git("commit", "--quiet", "--message=linked")
+    await desk.push(work, Name("quay", "site"))
+
+    await desk.fetch("quay/site")
+
+    left_out = [line for line in desk.said if "left out" in line]
+    assert len(left_out) == submodules.MAX_COUNT + 1
+    assert left_out[-1] == "100 more submodules are left out: a deployment has at most 50"
 
 
 async def test_a_repository_of_the_code_host_cannot_name_those_of_the_built_in_server(

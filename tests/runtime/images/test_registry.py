@@ -213,6 +213,7 @@ async def test_an_image_that_needs_an_account_is_refused(registry: RegistryServe
     ("challenge", "answer", "why"),
     [
         ('Basic realm="x"', {}, "wants a password"),
+        ("Bearer " + "a" * 5000, {}, "challenge has more than 4,096 characters"),
         ("", {}, "wants a password"),
         ('Bearer service="no realm"', {}, "wants a password"),
         ('Bearer realm="http://{issuer}/"', {}, "gave no token"),

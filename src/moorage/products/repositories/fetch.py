@@ -50,7 +50,7 @@ FETCHED = "refs/moorage/fetched"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _NO_REFERENCE = re.compile(r"couldn't find remote ref|not our ref|unadvertised object")
 _NOT_FOUND = re.compile(
-    r"repository .* not found|Authentication failed|could not read (Username|Password)"
+    r"repository .{1,500} not found|Authentication failed|could not read (Username|Password)"
     r"|returned error: (401|403|404|410)"
 )
 _TOO_LARGE = re.compile(r"File too large|signal 25")
@@ -350,16 +350,19 @@ class Sources:
         for parent, commit, place in pending:  # grows
             if not (place.work_tree / submodules.FILE).is_file():
                 continue
-            for each in await submodules.read(place.git, place.repository, commit):
-                count += 1
+            found = await submodules.read(place.git, place.repository, commit)
+            fitting = found[: max(0, submodules.MAX_COUNT - count)]
+            count += len(found)
+            for each in fitting:
                 try:
-                    if count > submodules.MAX_COUNT:
-                        raise FetchFailed(f"a deployment has at most {submodules.MAX_COUNT} submodules")
                     pending.append(await self._add_submodule(org_id, each, parent, place, say, is_own=is_own))
                 except _TooLarge:
                     raise
                 except FetchFailed as error:
                     say(f"The submodule {each.path} is left out: {error}")
+        if count > submodules.MAX_COUNT:
+            more = f"{count - submodules.MAX_COUNT:,} more submodules are left out"
+            say(f"{more}: a deployment has at most {submodules.MAX_COUNT}")
 
     async def _add_submodule(
         self,

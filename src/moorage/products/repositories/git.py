@@ -183,7 +183,7 @@ def git_version() -> str | None:
         output = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"(\d+)\.(\d+)[\w.]*", output)
+    match = re.search(r"(\d{1,9})\.(\d{1,9})[\w.]*", output)
     return match[0] if match and (int(match[1]), int(match[2])) >= MIN_GIT_VERSION else None
 
 

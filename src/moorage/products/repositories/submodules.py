@@ -5,6 +5,7 @@ Their addresses and folders come from users. An address only chooses a name of a
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
 import re
@@ -37,15 +38,25 @@ class Submodule:
 async def read(git: Git, repository: Path, commit: str) -> list[Submodule]:
     """Return the submodules of a commit."""
     tree = await git.run("ls-tree", "-r", "-z", "--full-tree", commit, cwd=repository, within_s=READ_TIMEOUT_S)
-    links = [match for line in tree.out.split(b"\0") if (match := _GITLINK.fullmatch(line))]
+    # A large repository has a million entries, which would block the event loop for a second.
+    links = await asyncio.to_thread(_links, tree.out)
     if not links:
         return []
     # A file that the settings include could be any file of this machine.
     words = ("config", "--no-includes", "--null", f"--blob={commit}:{FILE}", "--get-regexp", _SETTINGS)
     done = await git.run(*words, cwd=repository, within_s=READ_TIMEOUT_S)
-    urls = _urls(done.out.decode(errors="replace"))
-    paths = [(os.fsdecode(link[2]), link[1].decode()) for link in links]
-    return [Submodule(path, commit, urls.get(path, "")) for path, commit in paths]
+    return await asyncio.to_thread(_with_urls, links, done.out)
+
+
+def _links(tree: bytes) -> list[tuple[str, str]]:
+    """Return path and commit of each submodule in the output of `git ls-tree`."""
+    matches = (_GITLINK.fullmatch(entry) for entry in tree.split(b"\0") if entry.startswith(b"160000 "))
+    return [(os.fsdecode(match[2]), match[1].decode()) for match in matches if match]
+
+
+def _with_urls(links: list[tuple[str, str]], settings: bytes) -> list[Submodule]:
+    urls = _urls(settings.decode(errors="replace"))
+    return [Submodule(path, commit, urls.get(path, "")) for path, commit in links]
 
 
 def _urls(text: str) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ IGNORED_DATABASE = (
     "the app does not use its linked database: let it read the address from DATABASE_URL, or from PGHOST and the like "
     "(MYSQL_HOST for MySQL)"
 )
-_VARIABLE = r"[A-Z][A-Z0-9]*_[A-Z0-9_]+"
+_VARIABLE = r"[A-Z][A-Z0-9]{0,60}_[A-Z0-9_]{1,100}"
 _VARIABLE_NAME = re.compile("[A-Z][A-Z0-9_]*")
 # Of an error line: a value is missing.
 _NOTHING = re.compile(
@@ -243,7 +243,7 @@ RULES = (
         r"|ImproperlyConfigured: Set the (\w+) environment variable"
         r"|validation errors? for \w*[Ss]ettings\n(\w+)\n\s+(?:Field required|field required)"
         r"|Missing required environment variable:? (\w+)"
-        r"|(?:environ\.get|getenv)\(\s*['\"]([A-Z][A-Z0-9_]+)['\"]\s*\)[^\n]*\n(?:[ \t~^]+\n)?"
+        r"|(?:environ\.get|getenv)\(\s*['\"]([A-Z][A-Z0-9_]+)['\"]\s*\)[^\n]{0,300}\n(?:[ \t~^]{1,300}\n)?"
         r"(?:AttributeError: 'NoneType' object|TypeError: [^\n]*'?NoneType)",
         _no_variable,
     ),
@@ -257,14 +257,14 @@ RULES = (
         _no_variable,
     ),
     rule(
-        r"ValidationError: \d+ validation errors? for (\w+)\n(?:(\w+)\n)?[ \t]+([^\n\[]+?)[ \t]*(?:\[|\n|$)",
+        r"ValidationError: \d{1,9} validation errors? for (\w+)\n(?:(\w+)\n)?[ \t]{1,20}([^\s\[][^\n\[]{0,300})",
         lambda match: (
-            f"the variables that {match[1]} reads are not valid: {f'{match[2]}: ' if match[2] else ''}{match[3]}: set "
-            "them in `env` or `secrets`"
+            f"the variables that {match[1]} reads are not valid: {f'{match[2]}: ' if match[2] else ''}"
+            f"{match[3].rstrip()}: set them in `env` or `secrets`"
         ),
     ),
     rule(
-        r"binaries\.prisma\.sh\S* failed, reason|(?:ENOTFOUND|EAI_AGAIN) binaries\.prisma\.sh",
+        r"binaries\.prisma\.sh\S{0,300} failed, reason|(?:ENOTFOUND|EAI_AGAIN) binaries\.prisma\.sh",
         "Prisma, which package.json lists, downloads its programs from binaries.prisma.sh, which cannot be reached "
         "from here: have the operator allow that host, or update to Prisma 7, whose client needs none",
     ),
@@ -289,8 +289,8 @@ RULES = (
         "which a linked database sets",
     ),
     rule(
-        r"ECONNREFUSED [^\n]*?:(5432|3306|27017|6379)\b"
-        r"|(?:localhost|127\.0\.0\.1)[^\n]*\bport (5432|3306)\b[^\n]*failed"
+        r"ECONNREFUSED [^\n]{0,200}?:(5432|3306|27017|6379)\b"
+        r"|(?:localhost|127\.0\.0\.1)[^\n]{0,200}\bport (5432|3306)\b[^\n]{0,200}failed"
         r"|Can't connect to MySQL server on '(?:localhost|127\.0\.0\.1)|localhost:(27017): \[Errno 111\]"
         r"|Error 111 connecting to localhost:(6379)|Connect call failed \('[\w.:]+', (5432|3306|27017|6379)\)",
         _no_database,
@@ -298,7 +298,7 @@ RULES = (
     rule(
         r"MongoParseError: [^\n]+|Error: Invalid connection string$|/mongodb/lib/connection_string\.js"
         r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
-        r"|MongooseError: Operation [^\n]+ buffering timed out",
+        r"|MongooseError: Operation [^\n]{1,200} buffering timed out",
         f"the app has no valid address of MongoDB: {_database_fix('MongoDB')}",
     ),
     rule(
@@ -312,8 +312,9 @@ RULES = (
         _compose_host,
     ),
     rule(
-        r"(?:invalid mode: 'rU' while trying|SyntaxError: Missing parentheses in call to 'print')[\s\S]*?"
-        r"gyp ERR! cwd \S*node_modules/((?:@[\w.-]+/)?[\w.-]+)",
+        # The first message is found once, so that the search is linear.
+        r"\A(?>[\s\S]*?(?:invalid mode: 'rU' while trying|SyntaxError: Missing parentheses in call to 'print'))[\s\S]*?"
+        r"gyp ERR! cwd \S{0,300}node_modules/((?:@[\w.-]+/)?[\w.-]+)",
         "the version of {0} in package.json is too old to be compiled with this Python: raise it (`sass` is the "
         "successor of node-sass)",
     ),
@@ -342,7 +343,7 @@ RULES = (
         "package.json, or a package that it names, needs {0}, which the package registry does not have: correct the "
         "version, or commit a lock file of versions that exist",
     ),
-    rule(r"Invalid plugin options for \"([\w@./-]+)\":\s*\n((?:\s*- \"[^\n]+\n)+)", _plugin_options),
+    rule(r"Invalid plugin options for \"([\w@./-]+)\":\s{0,20}\n((?:\s{0,20}- \"[^\n]+\n)+)", _plugin_options),
     rule(
         r"Unsupported URL Type \"workspace:\"",
         "package.json has a dependency of version `workspace:`, which only pnpm, Yarn and Bun know: commit their lock "
@@ -356,12 +357,14 @@ RULES = (
         "from here: use a newer version of it, which may bring the program along",
     ),
     rule(
-        r"request to https?://codeload\.[\w.]+/([\w.-]+/[\w.-]+)\S* failed, reason:[^\n]*\b(?:ENOTFOUND|EAI_AGAIN)",
+        r"request to https?://codeload\.[\w.]{1,100}/([\w.-]{1,100}/[\w.-]{1,100})\S{0,300} failed, reason:[^\n]{0,300}"
+        r"\b(?:ENOTFOUND|EAI_AGAIN)",
         "package.json or its lock file takes a package from the repository {0}, which cannot be reached from here: use "
         "a version of the package registry instead",
     ),
     rule(
-        r"request to https?://([\w.-]+)\S* failed, reason:[^\n]*\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)",
+        r"request to https?://([\w.-]{1,100})\S{0,300} failed, reason:[^\n]{0,300}"
+        r"\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)",
         "a package of package.json downloads a file from {0} when it builds, which cannot be reached from here: use a "
         "version of it that brings the file along, or have the operator allow that host",
     ),
@@ -383,7 +386,8 @@ RULES = (
         "the package index has no {0}: correct its name in requirements.txt or pyproject.toml",
     ),
     rule(
-        r"Couldn't parse requirement in `([^`\n]+)`[^\n]*\n[^\n]*\n\s*([^\n]+?)\n\s*\^",
+        r"Couldn't parse requirement in `([^`\n]+)`[^\n]{0,300}\n[^\n]{0,1000}\n"
+        r"[ \t]{0,100}([^\s][^\n]{0,1000})\n\s{0,1000}\^",
         "{0} has the invalid line `{1}`: write it as name==version",
     ),
     rule(
@@ -400,7 +404,8 @@ RULES = (
         "go.mod and go.sum",
     ),
     rule(
-        r"^(?:go: |\S+\.go:\d+|[ \t]+[\w.-]+/\S+: )[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
+        r"^(?:go: |(?>\S+\.go:\d+)|(?>[ \t]+[\w.-]+/\S+: ))[^\n]*"
+        r"(?:proxy|lookup|no such host|connection refused|i/o timeout)",
         "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor",
     ),
     rule(
@@ -409,19 +414,19 @@ RULES = (
         "operator allow that host",
     ),
     rule(
-        r"HTTPS?ConnectionPool\(host='([\w.-]+)', port=\d+\): Max retries exceeded[^\n]*"
+        r"HTTPS?ConnectionPool\(host='([\w.-]+)', port=\d+\): Max retries exceeded[^\n]{0,1000}"
         r"(?:NameResolutionError|Errno -)",
         "the code connects to {0}, which cannot be reached from here: set the address of a server that can be reached, "
         "or have the operator allow that host",
     ),
     rule(
-        rf"File \"{_ROOT}((?!\.venv/)[^\"\n]+)\", line (\d+)[^\n]*\n(?:[^\n]*\n){{1,60}}?"
+        rf"File \"{_ROOT}((?!\.venv/)[^\"\n]+)\", line (\d{{1,9}})\b[^\n]{{0,300}}\n(?:[^\n]*\n){{1,60}}?"
         r"urllib\.error\.URLError: <urlopen error \[Errno -\d\]",
         "{0}, line {1} downloads from a host that cannot be reached from here: commit the files that it needs, or have "
         "the operator allow that host",
     ),
     rule(
-        r"Error occurred prerendering page \"([^\"\n]+)\"[^\n]*\n(?:[^\n]*\n){0,3}?[^\n]*fetch failed",
+        r"Error occurred prerendering page \"([^\"\n]+)\"[^\n]{0,300}\n(?:[^\n]*\n){0,3}?[^\n]*fetch failed",
         "the page {0} requests an address that cannot be reached from here while it is built: render it on request "
         "(`export const dynamic = 'force-dynamic'`), or have the operator allow that host",
     ),
@@ -444,7 +449,7 @@ RULES = (
     rule(r"ERR_OSSL_EVP_UNSUPPORTED", _OLD_HASHES),
     rule(r"^(?:/bin/)?sh: (?:line )?\d+: ([\w@./-]+): (?:command )?not found", _missing_program),
     rule(
-        r"EADDRINUSE[^\n]*?:(\d+)",
+        r"EADDRINUSE[^\n]{0,200}?:(\d+)",
         "the app starts two servers on port {0}: start one, on the port of the variable PORT",
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ NODE_MODULES = "node_modules"
 # A package manager's complaint, the note for the log, and the arguments that install in spite of it. A lock file often
 # lacks the packages for Linux, because it was written on another system.
 _STALE = "{0} does not match package.json: some versions are chosen anew; run `{1} install` and commit {0} to fix them"
+# Output of any length may come between two messages. The first message is found once, so that the search is linear.
 _UNREACHABLE = r"(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|ETIMEDOUT)"
 _NO_SCRIPTS = "an install script cannot download its program from here: installing without install scripts"
 # node-sass has a binary on GitHub only for a few versions of Node.js, and old ones need Python 2 to be compiled.
@@ -28,10 +29,10 @@ _GONE = "the lock file names an archive that the package registry does not have:
 _GONE_ARCHIVES = {
     "npm": (re.compile(r"404 Not Found - GET \S+\.tgz"), "package-lock.json npm-shrinkwrap.json"),
     "yarn": (
-        re.compile(r"https?://\S+\.tgz: Request failed \\?\"404|Response Code: 404[\s\S]{0,300}\.tgz"),
+        re.compile(r"https?://\S{1,500}\.tgz: Request failed \\?\"404|Response Code: 404[\s\S]{0,300}\.tgz"),
         "yarn.lock",
     ),
-    "pnpm": (re.compile(r"ERR_PNPM_FETCH_404[^\n]*\.tgz"), "pnpm-lock.yaml"),
+    "pnpm": (re.compile(r"ERR_PNPM_FETCH_404[^\n]{0,500}\.tgz"), "pnpm-lock.yaml"),
 }
 _NODE_RETRIES = (
     ("npm", _NO_SASS, _SASS, ("install", "--legacy-peer-deps", _SASS_ALIAS)),
@@ -51,19 +52,22 @@ _NODE_RETRIES = (
     ),
     (
         "npm",
-        re.compile(rf"npm (?:error|ERR!) command failed\n[\s\S]*{_UNREACHABLE}"),
+        re.compile(rf"\A(?>[\s\S]*?npm (?:error|ERR!) command failed\n)[\s\S]*?{_UNREACHABLE}"),
         _NO_SCRIPTS,
         ("install", "--ignore-scripts"),
     ),
     (
         "pnpm",
-        re.compile(rf"(?:ELIFECYCLE|install: Failed)[\s\S]*{_UNREACHABLE}|{_UNREACHABLE}[\s\S]*ELIFECYCLE"),
+        re.compile(
+            rf"\A(?>[\s\S]*?(?:ELIFECYCLE|install: Failed))[\s\S]*?{_UNREACHABLE}"
+            rf"|\A(?>[\s\S]*?{_UNREACHABLE})[\s\S]*?ELIFECYCLE"
+        ),
         _NO_SCRIPTS,
         ("install", "--no-frozen-lockfile", "--ignore-scripts"),
     ),
     (
         "yarn",
-        re.compile(rf"Exit code: \d+\nCommand: [\s\S]*{_UNREACHABLE}"),
+        re.compile(rf"\A(?>[\s\S]*?Exit code: \d{{1,9}}\nCommand: )[\s\S]*?{_UNREACHABLE}"),
         _NO_SCRIPTS,
         ("install", "--ignore-scripts", "--ignore-engines"),
     ),
@@ -99,7 +103,7 @@ _CORE = "fs|http|os|net|tls|dns|dgram|child_process|cluster|readline|zlib|vm|wor
 _NO_CORE = re.compile(
     rf"No (?:matching version|valid versions|versions) (?:found|available) for \"?(?:{_CORE})(?:[@\"]|$)"
     rf"|'(?:{_CORE})@[^'\n]*' is not in"
-    rf"|/({_CORE})/-/\1-[\w.-]+\.tgz|\b(?:{_CORE})@\S* failed to resolve",
+    rf"|/({_CORE})/-/\1-[\w.-]+\.tgz|\b(?:{_CORE})@\S{{0,200}} failed to resolve",
     re.MULTILINE,
 )
 _CORE_NOTE = "package.json lists a module that is a part of Node.js: it is left out; remove it from package.json"

@@ -67,8 +67,8 @@ _MODULE = re.compile(
     r"(?:Package|No package) ['\"]?([\w.+-]+)['\"]?(?: was not found| found)|Dependency \"([\w.+-]+)\" not found"
 )
 _PROGRAM = re.compile(
-    r"(pg_config|mysql_config|mariadb_config|\w+-config) (?:executable )?not found"
-    r"|\b(?!Error\b)([\w+-]+): (?:command )?not found"
+    r"(pg_config|mysql_config|mariadb_config|\w{1,60}-config) (?:executable )?not found"
+    r"|\b(?!Error\b)([\w+-]{1,60}): (?:command )?not found"
     r"|(?:command|program|executable) ['\"]([\w+-]+)['\"] (?:failed: No such file|not found)"
     r"|error: command '([\w+/-]+)' failed: No such file|spawn ([\w+-]+) ENOENT|Can not find valid (pkg-config) name"
     r"|not found: (make|gcc|g\+\+|cc)\b|can't find Rust compiler|exec: \"([\w+-]+)\": executable file not found"

@@ -14,7 +14,8 @@ from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer
 from moorage.runtime.images.references import HUB, PullFailed
 
-_FIELD = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
+MAX_CHALLENGE_CHARS = 4096  # of a header; those of registries have a few hundred
+_FIELD = re.compile(r'\b(\w{1,64})\s{0,8}=\s{0,8}(?:"([^"]*)"|([^\s,"]+))')
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _TOKEN_HOSTS = {HUB: "auth.docker.io"}  # hosts of the tokens of well-known registries
 
@@ -61,8 +62,13 @@ class Challenge:
 
 
 def read_challenge(answer: Answer) -> Challenge | None:
-    """Return the challenge of an answer with status 401, preferably for a token; None if it has none."""
+    """Return the challenge of an answer with status 401, preferably for a token; None if it has none.
+
+    Raises PullFailed for a header that is too long.
+    """
     headers = [value for name, value in answer.headers.items() if name.lower() == "www-authenticate"]
+    if any(len(each) > MAX_CHALLENGE_CHARS for each in headers):
+        raise PullFailed(f"the registry's challenge has more than {MAX_CHALLENGE_CHARS:,} characters")
     parsed = [each for each in map(_parse, headers) if each is not None]
     return _first_with_realm(parsed) or (parsed[0] if parsed else None)
 

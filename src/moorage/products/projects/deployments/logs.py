@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -28,6 +29,11 @@ MAX_LOG_LINES = 20_000
 MAX_LOG_BYTES = 8 * 2**20
 MAX_LINE_CHARS = 8_192
 CUT = f"The log is cut here: it has more than {MAX_LOG_LINES:,} lines or {MAX_LOG_BYTES // 2**20} MB"
+# Lines of the platform have limits of their own, because a repository can cause any number of them, for example by its
+# submodules. Beyond the limits, the last lines are stored when the log is finished: they say how the work ended.
+MAX_SYSTEM_LINES = 2_000
+MAX_SYSTEM_BYTES = 2**20
+LAST_SYSTEM_LINES = 20
 LINES_PER_READ = 500
 # Followers poll as well, because another process with the same database may write lines without a notification here.
 POLL_INTERVAL_S = {"postgresql": 0.08, "sqlite": 5.0}
@@ -79,6 +85,10 @@ class LogWriter:
         self._seq = 0
         self._bytes = 0
         self._is_cut = False
+        self._system_lines = 0
+        self._system_bytes = 0
+        self._last_system: deque[tuple[int, str]] = deque(maxlen=LAST_SYSTEM_LINES)  # time and text, beyond the limits
+        self._beyond = 0  # lines of the platform beyond the limits, since the log was last finished
         self._pending: list[Line] = []
         self._partial: dict[str, str] = {}
         self._wake = asyncio.Event()
@@ -118,7 +128,10 @@ class LogWriter:
         self.write("system", text if text.endswith("\n") else text + "\n")
 
     def write(self, stream: Stream, text: str) -> None:
-        """Add output of any number of lines; an unfinished last line waits for its end."""
+        """Add output of any number of lines; an unfinished last line waits for its end.
+
+        Lines beyond a limit are left out, except for the last ones of the platform.
+        """
         *lines, rest = (self._partial.pop(stream, "") + text.replace("\r\n", "\n")).split("\n")
         for line in lines:
             self._add(stream, line)
@@ -143,20 +156,38 @@ class LogWriter:
         for stream, rest in list(self._partial.items()):
             self._add(stream, rest)
         self._partial.clear()
+        last, self._last_system = self._last_system, deque(maxlen=LAST_SYSTEM_LINES)
+        if left_out := self._beyond - len(last):
+            self._store("system", f"{left_out:,} lines of the platform are left out here", self._now())
+        for at, line in last:
+            self._store("system", line, at)
+        self._beyond = 0
         await self.flush()
 
     def _add(self, stream: str, line: str) -> None:
+        if stream == "system" and (self._system_lines >= MAX_SYSTEM_LINES or self._system_bytes >= MAX_SYSTEM_BYTES):
+            self._last_system.append((self._now(), line))
+            self._beyond += 1
+        else:
+            self._store(stream, line, self._now())
+
+    def _store(self, stream: str, line: str, at: int) -> None:
         # A progress bar overwrites its line after "\r"; a terminal would show only the last text.
         line = _ESCAPES.sub("", self._mask(line.rstrip("\r").rpartition("\r")[2]))[:MAX_LINE_CHARS]
-        if stream != "system":
-            if self._is_cut:
-                return
+        if not line.isascii():  # The name of a file may be no UTF-8.
+            line = line.encode(errors="replace").decode()
+        if stream == "system":
+            self._system_lines += 1
+            self._system_bytes += len(line)
+        elif self._is_cut:
+            return
+        else:
             self._bytes += len(line)
             if self._seq >= MAX_LOG_LINES or self._bytes > MAX_LOG_BYTES:
                 self._is_cut = True
                 stream, line = "system", CUT
         self._seq += 1
-        self._pending.append(Line(self._seq, self._now(), stream, line))
+        self._pending.append(Line(self._seq, at, stream, line))
         self._wake.set()
 
     async def _run(self) -> None:

@@ -53,10 +53,10 @@ _IF_SQLITE = 'test "${DATABASE_URL#sqlite}" != "$DATABASE_URL"'
 _SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
 _SETTINGS_NAME = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _MIGRATE = "python manage.py migrate --noinput"
-_MODEL = re.compile(r"^class\s+\w+\([^)]*\b(?:Model|AbstractUser|AbstractBaseUser)\b", re.MULTILINE)
+_MODEL = re.compile(r"^class\s+\w+\([^)]{0,300}\b(?:Model|AbstractUser|AbstractBaseUser)\b", re.MULTILINE)
 _ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
 _LOCAL_DATABASE = re.compile(
-    r"['\"]ENGINE['\"]\s*:\s*['\"]django\.(?:db|contrib\.gis\.db)\.backends\.(?:postg|mysql)[^}]*?"
+    r"['\"]ENGINE['\"]\s*:\s*['\"]django\.(?:db|contrib\.gis\.db)\.backends\.(?:postg|mysql)[^}]{0,1000}?"
     r"['\"]HOST['\"]\s*:\s*['\"](?:localhost|127\.0\.0\.1|db|postgres|mysql)?['\"]"
 )
 
@@ -332,9 +332,7 @@ def _daphne(asgi: str) -> str:
     """Return the command of Daphne; with `django.setup()` before, as under `runserver`, for modules that need it."""
     head = asgi.partition("get_asgi_application()")[0]
     settings = _SETTINGS.search(asgi)
-    if not settings or not re.search(
-        r"^(?:from|import) (?!channels|django)[\w.]*.*\b(?:routing|consumers)\b", head, re.M
-    ):
+    if not settings or not re.search(r"^(?:from|import) (?!channels|django).*\b(?:routing|consumers)\b", head, re.M):
         return "daphne"
     code = "import django; django.setup(); from daphne.cli import CommandLineInterface as Daphne; Daphne.entrypoint()"
     return f"DJANGO_SETTINGS_MODULE=${{DJANGO_SETTINGS_MODULE:-{settings[1]}}} python -c '{code}'"

@@ -29,7 +29,8 @@ _SETTINGS = ("pyproject.toml", "uv.toml", "poetry.toml", "pdm.toml")
 _INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[ =]*(\S+)")
 # A line of a requirements file whose result depends only on the line: options, versions, URLs of archives.
 _FIXED = re.compile(
-    r"\s*(?:#.*|-(?!e\b|-editable\b).*|[A-Za-z0-9][\w.-]*(?:\s*\[[^]]*\])?(?:\s*(?:[<>=!~;(,#\\].*|@\s*https?:.*))?|\\)?\s*"
+    r"\s*(?:(?:#.*|-(?!e\b|-editable\b).*|[A-Za-z0-9][\w.-]*(?:\s*\[[^]]*\])?(?:\s*(?:[<>=!~;(,#\\].*|@\s*https?:.*))?|\\)\s*)?",
+    re.DOTALL,
 )
 # Packages of a lock that are folders or files of the repository, other than the project itself.
 _LOCAL_IN_LOCK = re.compile(

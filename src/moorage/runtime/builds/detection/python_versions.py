@@ -13,7 +13,7 @@ from moorage.runtime.builds.detection.reading import Folder
 
 _NUMBER = "[0-9]{1,9}"
 _CLAUSE = re.compile(
-    rf"(===|==|~=|!=|<=|>=|<|>|\^|~|=)?\s*v?({_NUMBER})(?:\.({_NUMBER}|\*))?(?:\.({_NUMBER}|\*))?[\w.+*-]*"
+    rf"(===|==|~=|!=|<=|>=|<|>|\^|~|=)? ?v?({_NUMBER})(?:\.({_NUMBER}|\*))?(?:\.({_NUMBER}|\*))?[\w.+*-]*"
 )
 _PIN = re.compile(r"(?:c?python-?)?(3\.\d{1,2})(?:\.[\w*.]+)?")
 
@@ -101,7 +101,7 @@ def _pins(folder: Folder) -> list[tuple[str, str]]:
         tools = _table(_toml(folder.find_text(name) or ""), "tools")
         found += [(str(tools["python"]), name)] if "python" in tools else []
     version, name = conda.python_version(folder)
-    exact = re.fullmatch(r"={1,2}(3\.\d+)[\w.*]*(?:=.*)?", version)
+    exact = re.fullmatch(r"={1,2}(3\.\d{1,9})[\w.*]*(?:=.*)?", version)
     return [*found, *([(exact[1] if exact else version, name)] if version else [])]
 
 

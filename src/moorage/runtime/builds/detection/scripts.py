@@ -16,14 +16,15 @@ from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
 MAX_DEPTH = 8  # of scripts that only run another script
+MAX_PARTS = 50  # of a command, joined by `&&`, that are compared with the build
 _RUN = re.compile(r"(npm|pnpm|yarn|bun)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z0-9][\w:.-]*)")
 # Scripts that npm runs without `run`; other words are npm's own commands.
 _NPM_SHORTCUTS = frozenset({"start", "test"})
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*[ \t]+)*")
 _ENV_FILE = re.compile(r"[ \t]--env-file(?:=|[ \t]+)(?:\"([^\"\n]+)\"|([^\s\"';|&]+))")
 # pm2 leaves the app to a daemon and exits, and the platform would stop both; pm2-runtime of the same package waits.
-_DAEMON = re.compile(r"\bpm2[ \t]+start\b(?![^;&|\n]*--no-daemon)")
-_LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)")
+_DAEMON = re.compile(r"\bpm2[ \t]+start\b(?![^;&|\n]{0,500}--no-daemon)")
+_LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)", re.DOTALL)
 _SHELL_WORDS = frozenset(
     (
         *("!", "{", "}", "if", "while", "until", "for", "case", "function", "select", "time", "[", "[[", ":", "."),
@@ -151,7 +152,7 @@ def _without_build(text: str, build: str, folder: Folder) -> str:
     names = re.findall(r"\b(?:npm|pnpm|yarn|bun) run ([\w:.-]+)", build)
     commands = {build, *(folder.scripts.get(name, "").strip() for name in names)} - {""}
     parts = text.split("&&")
-    for number in range(len(parts) - 1, 0, -1):
+    for number in range(len(parts) - 1 if len(parts) <= MAX_PARTS else 0, 0, -1):
         first, rest = "&&".join(parts[:number]).strip(), "&&".join(parts[number:]).strip()
         if rest and (first in commands or _repeats(first, build, folder)):
             return rest

@@ -31,7 +31,7 @@ _PYDANTIC = re.compile(rf"^[ \t]+({_ANY})\s*:\s*(?:str|SecretStr)\s*(?:#.*)?$", 
 _NODE = re.compile(rf"\bprocess\.env(?:\.({_ANY})\b|\[['\"]({_ANY})['\"]\])(?!\s*(?:\|\||\?\?|\?|=[^=]))")
 # Schemas of variables, as Zod, Joi and envalid have them.
 _SCHEMA = re.compile(
-    rf"\b({_ANY})\s*:\s*(?:z|[jJ]oi|yup)\.string\((?![^\n]*(?:default|optional))|\b({_ANY})\s*:\s*str\(\)"
+    rf"\b({_ANY})\s*:\s*(?:z|[jJ]oi|yup)\.string\((?![^\n]{{0,500}}(?:default|optional))|\b({_ANY})\s*:\s*str\(\)"
 )
 
 

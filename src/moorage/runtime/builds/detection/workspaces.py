@@ -321,7 +321,7 @@ def _expand(pattern: str) -> list[str]:
     expanded = [pattern]
     while len(expanded) < MAX_PATTERNS and (match := re.search(r"\{([^{}]*)\}", expanded[0])):
         before, after = expanded[0][: match.start()], expanded[0][match.end() :]
-        expanded = [*expanded[1:], *(f"{before}{each}{after}" for each in match[1].split(","))]
+        expanded = [*expanded[1:], *(f"{before}{each}{after}" for each in match[1].split(",", MAX_PATTERNS))]
     return expanded[:MAX_PATTERNS]
 
 
@@ -332,5 +332,5 @@ def _yaml_list(text: str, key: str) -> list[str]:
         return []
     body = match[1]
     items = body[1:-1].split(",") if body.startswith("[") else re.findall(r"^[ \t]*-[ \t]+(.*)$", body, re.MULTILINE)
-    values = (re.fullmatch(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s#]*))\s*(?:#.*)?", each) for each in items)
+    values = (re.fullmatch(r"\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s#]*))\s*+(?:#.*)?", each) for each in items)
     return [value for match in values if match and (value := match[1] or match[2] or match[3])]

@@ -17,7 +17,7 @@ RETRY = Retry(
     prepare="export CI=false",
 )
 VUE_RETRY = Retry(
-    re.compile(r"\d+ problems? \(\d+ errors?, [\s\S]*Build failed with errors\."),
+    re.compile(r"\A(?>[\s\S]*?\b\d{1,9} problems? \(\d{1,9} errors?, )[\s\S]*?Build failed with errors\."),
     "the linter has errors: the pages are built without it",
     "the build command without the linter",
     prepare="sed -i 's/vue-cli-service build/& --skip-plugins eslint/' package.json",

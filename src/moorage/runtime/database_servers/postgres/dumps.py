@@ -31,7 +31,7 @@ COMPRESSION_LEVEL = "3"  # Higher levels take much longer and save little.
 _SEARCH_PATH = "-c search_path=pg_catalog"
 _ALLOW_ALL_LOCAL = "local all all scram-sha-256\n"
 _TABLE = re.compile(r"\d+; 1259 \d+ TABLE ")
-_EXTENSION = re.compile(r"\d+; (?:3079 \d+ EXTENSION|0 0 COMMENT) - (?:EXTENSION )?(?P<name>.*?) *$")
+_EXTENSION = re.compile(r"\d+; (?:3079 \d+ EXTENSION|0 0 COMMENT) - (?:EXTENSION )?(?P<name>\S+) *$")
 _PUBLIC = re.compile(r"\d+; 2615 \d+ SCHEMA - public ")
 # Tables of the tenant: no system tables, tables of extensions or temporary tables.
 _TABLES = """

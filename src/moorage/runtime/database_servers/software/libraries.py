@@ -23,7 +23,7 @@ _DEBIAN: Mapping[str, str] = {
     "libz.so.1": "zlib1g",
 }
 _NOT_LOADED = re.compile(r"error while loading shared libraries: ([\w.+-]+): cannot open")
-_ENTRY = re.compile(r"^\s*(\S+) \(", re.MULTILINE)
+_ENTRY = re.compile(r"^[^\S\n]*(\S+) \(", re.MULTILINE)
 _known: tuple[int, frozenset[str]] | None = None  # mtime of the loader's cache, and its libraries
 
 

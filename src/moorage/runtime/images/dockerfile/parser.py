@@ -17,7 +17,8 @@ from moorage.runtime.images.dockerfile.lines import Line
 MAX_TEXT = 2_000  # of an instruction in the log and in the history
 _NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+MAX_DURATION_CHARS = 40
+_DURATION = re.compile(r"(\d{1,40}(?:\.\d{1,40})?)(ns|us|µs|ms|s|m|h)")
 _UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _HEALTH_FLAGS = {
     "interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod", "start-interval": "StartInterval",
@@ -278,7 +279,7 @@ def _healthcheck(source: _Source) -> ins.Healthcheck:
 def _duration(name: str, text: str) -> int:
     if text == "0":
         return 0
-    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text) or len(text) > 40:
+    if len(text) > MAX_DURATION_CHARS or not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
         raise ValueError(f"--{name}={text} should be a duration such as 30s or 1m30s")
     duration_ns = round(sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION.findall(text)))
     if duration_ns and duration_ns < 10**6:

@@ -167,7 +167,10 @@ class PushClient:
         return self._http
 
     async def _sign_in(self, challenged: httpx2.Response, repository: str, origin: str) -> None:
-        challenge = read_challenge(_as_answer(challenged))
+        try:
+            challenge = read_challenge(_as_answer(challenged))
+        except PullFailed as error:
+            raise PushFailed(str(error)) from None
         if challenge is None or self._credentials is None:
             raise PushFailed(
                 f"the registry {self.host} wants an account: set MOORAGE_REGISTRY_USERNAME and its password"

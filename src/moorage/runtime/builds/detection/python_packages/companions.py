@@ -61,7 +61,7 @@ OLD_CODE = (
         ("django<4",),
     ),
 )
-_NAME = r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(?:\s*\[[^\]]*\])?\s*"
+_NAME = r"\s{0,100}([A-Za-z0-9][A-Za-z0-9._-]{0,200})(?:\s{0,20}\[[^\]]{0,1000}\])?\s{0,20}"
 _PIN = re.compile(rf"{_NAME}(?:==|~=|<=|<)\s*(\d{{1,9}}(?:\.\d{{1,9}})*)")
 _EXACT = re.compile(rf"{_NAME}==\s*(\d{{1,9}}(?:\.\d{{1,9}})*)")
 # Packages whose old versions have no wheels for newer versions of Python, and whose builds take minutes or need
@@ -120,7 +120,7 @@ def _normal(name: str) -> str:
 def has_old_psycopg2(folder: Folder) -> bool:
     """Return whether the project pins a psycopg2 that compiles and cannot be imported with Python 3.11 and newer."""
     is_hashed = any("--hash" in line for line in folder.dependency_lines)
-    return not is_hashed and _pins(folder, _EXACT).get("psycopg2", (99,)) < (2, 9, 5)
+    return not is_hashed and _pins(folder).get("psycopg2", (99,)) < (2, 9, 5)
 
 
 class Fix(NamedTuple):
@@ -142,7 +142,7 @@ def fixed(folder: Folder) -> tuple[str, ...]:
     """Return requirements that replace pinned versions which no current Python can import."""
     if any("--hash" in line for line in folder.dependency_lines):
         return ()
-    return _fixes(_pins(folder, _EXACT))
+    return _fixes(_pins(folder))
 
 
 def fixed_lock(lock: str) -> str:
@@ -169,7 +169,7 @@ def raised(folder: Folder) -> tuple[str, ...]:
     if any("--hash" in line for line in folder.dependency_lines):
         return ()
     found = []
-    for name, version in sorted(_pins(folder, _EXACT).items()):
+    for name, version in sorted(_pins(folder).items()):
         if name in COMPILED:
             found.append(f"{name}>={'.'.join(map(str, version))},<{_bound(name, version[0])}")
     return tuple(found)
@@ -194,6 +194,6 @@ def _bound(name: str, major: int) -> int:
     return max(major + COMPILED[name], _NEXT_MAJOR.get(name, 0) if major < _NEXT_MAJOR.get(name, 0) else 0)
 
 
-def _pins(folder: Folder, pattern: re.Pattern[str]) -> dict[str, tuple[int, ...]]:
-    matches = filter(None, map(pattern.match, folder.dependency_lines))
+def _pins(folder: Folder) -> dict[str, tuple[int, ...]]:
+    matches = filter(None, map(_EXACT.match, folder.dependency_lines))
     return {_normal(match[1]): tuple(map(int, match[2].split("."))) for match in matches}

@@ -32,8 +32,8 @@ _RENAMED = {
 # Its library needs one for displays, which servers do not have. The versions are the same.
 _HEADLESS = {"opencv-python": "opencv-python-headless", "opencv-contrib-python": "opencv-contrib-python-headless"}
 _INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]*(\S+)")
-_RELATIVE = re.compile(r"\s*(-c|--constraint|-e|--editable)[ =]*(\.\S*|[^\s:]+\.txt)\s*(?:#.*)?$")
-_LINE = re.compile(r"\s*(_?[A-Za-z0-9][\w.-]*)\s*(\[[^\]]{0,200}\])?\s*(.*)")
+_RELATIVE = re.compile(r"\s*(-c|--constraint|-e|--editable)[ =]{0,20}(\.\S*|[^\s:]+\.txt)\s*(?:#.*)?$")
+_LINE = re.compile(r"\s*(_?[A-Za-z0-9][\w.-]*)\s*(\[[^\]]{0,200}\])?\s*(.*)", re.DOTALL)
 _FILE = re.compile(r"@\s*file:///(?!\$)\S*?(?:/[\w.]+?-(\d[\w.]*?)(?:-[\w.]+)*\.(?:whl|tar\.gz|zip))?(?:[#;\s].*)?$")
 _CONDA = re.compile(r"=\s*(\d[\w.]*)(?:=\w+)?$")  # one `=`, as `conda list --export` writes
 _OPTION = re.compile(r"\s--(?:no-binary|only-binary|install-option|global-option)[ =].*")

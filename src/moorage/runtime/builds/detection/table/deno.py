@@ -24,7 +24,7 @@ _OWN_API = re.compile(r"\bDeno\.(?:serve|listen|env)\b|['\"](?:https://deno\.lan
 _EXPORTED = re.compile(r"^export default\b", re.MULTILINE)
 _LISTENS = re.compile(r"\bserve\s{0,3}\(|\.listen\(|\bDeno\.listen\b")
 _RUNS = re.compile(r"(?:^|\s)deno\s")
-_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[^\S\n]*//.*$", re.MULTILINE)
 
 
 def _entry(folder: Folder) -> str:

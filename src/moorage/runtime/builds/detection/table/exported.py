@@ -13,7 +13,7 @@ PLACES = (
     *("api/app.js", "api/app.ts"),
 )
 PACKAGES = ("hono", "express", "fastify", "koa", "elysia", "h3", "polka")
-_EXPORTS = re.compile(r"^\s*export\s+default\b|^\s*(?:module\.exports|exports\.default)\s*=", re.MULTILINE)
+_EXPORTS = re.compile(r"^[^\S\n]*(?:export\s+default\b|(?:module\.exports|exports\.default)\s*=)", re.MULTILINE)
 _LISTENS = re.compile(r"\.listen\(|createServer\(|\bserve\(|Bun\.serve|Deno\.serve")
 # An app with `fetch`, a server of Fastify, one with `listen`, or a function of a request and a response.
 _PROGRAM = """

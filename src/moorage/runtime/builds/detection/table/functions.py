@@ -175,7 +175,7 @@ _ACTION_JS = re.compile(r"^(?:async\s+)?function\s+main\s*\(|\bexports\.main\s*=
 _ACTION_PY = re.compile(r"^(?:async\s+)?def\s+main\s*\(\s*(?:args|params|param|event|request|req|dict)\b", re.MULTILINE)
 _RUNS = re.compile(r"(?<!function )(?<!def )\bmain\(|\.listen\(|createServer\(|\bserve\(|\.run\(")
 _HANDLER = re.compile(
-    r"^\s*export\s+default\b|^\s*module\.exports\s*=|^\s*export\s+(?:async\s+)?function\s+(?:GET|POST)\b"
+    r"^[^\S\n]*export\s+default\b|^[^\S\n]*module\.exports\s*=|^[^\S\n]*export\s+(?:async\s+)?function\s+(?:GET|POST)\b"
     r"|^class\s+handler\s*\(",
     re.MULTILINE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.table.row import Row, Sign, file
@@ -19,11 +20,10 @@ _SERVES = re.compile(
     r"\bListenAndServe(?:TLS)?\(|\bhttp\.(?:Serve|Server)\b|\b(?:gin|echo|fiber|iris|chi|martini)\.(?:New|Default|Classic)"
     r"|\bmux\.NewRouter\(|\bbeego\.Run\("
 )
-_BUILT = re.compile(
-    r"\bgo (?:build|run|install)\b[^\n&|;]*?\s\"?(\./[\w./-]+?)/?(?:\w+\.go)?\"?(?=[\s\"]|$)", re.MULTILINE
-)
+_BUILDS = re.compile(r"\bgo (?:build|run|install)\b([^\n&|;]*)")
+_PATH = re.compile(r"\./[\w./-]+")
 _MODULE = re.compile(r"^module\s+\"?([\w.~/-]+)", re.MULTILINE)
-_IMPORT = re.compile(r"^\s*(?:import\s+)?(?:[\w.]+\s+)?\"([\w.-]+\.[a-z]{2,}/[\w./~-]+)\"", re.MULTILINE)
+_IMPORT = re.compile(r"^[^\S\n]*(?:import[^\S\n]+)?(?:[\w.]+[^\S\n]+)?\"([\w.-]+\.[a-z]{2,}/[\w./~-]+)\"", re.MULTILINE)
 
 
 def packages(folder: Folder) -> list[str]:
@@ -71,12 +71,20 @@ def _package(folder: Folder) -> str:
     if len(found) <= 1:
         return next(iter(found), "")
     texts = [folder.find_text(name) or "" for name in ("Dockerfile", "Makefile")]
-    built = [[each for each in dict.fromkeys(_BUILT.findall(text)) if each in found] for text in texts]
+    built = [[each for each in dict.fromkeys(_built(text)) if each in found] for text in texts]
     own = re.sub(r"/v\d+$", "", _module(folder)).rpartition("/")[2]
     named = [[each for each in found if _NAMED.search(each)][:1], [each for each in found if each.endswith(f"/{own}")]]
     serving = [each for each in found if any(map(_SERVES.search, _texts(folder, each[2:]).values()))]
     choices = (built[0], *named, built[1], serving)
     return next((each[0] for each in choices if len(each) == 1), "")
+
+
+def _built(text: str) -> Iterator[str]:
+    """Yield the folder of the first path in each command that builds a program."""
+    for command in _BUILDS.finditer(text):
+        words = re.findall(r"[^\s\"]+", command[1])
+        if path := next((word for word in words if _PATH.fullmatch(word)), ""):
+            yield (path.rpartition("/")[0] if path.endswith(".go") else path).removesuffix("/")
 
 
 def _module(folder: Folder) -> str:

@@ -40,8 +40,8 @@ _DEV_SERVER = re.compile(
     r"brunch|polymer|sanity|storybook|start-storybook|scripts/start\.js|nest start --watch|sass|tailwindcss|tsc)\b"
 )
 _RUNS_FILE = re.compile(
-    r"(?:^|&&|;)\s*(?:[A-Z_]+=\S+\s+)*(?:cross-env\s+(?:\w+=\S+\s+)*)?(?:npx\s+)?"
-    r"(node|nodemon|tsx|ts-node|ts-node-dev|tsnd|bun|pm2|pm2-runtime|node-dev|babel-node)\s+(.*)$"
+    r"(?:^|&&|;)\s{0,20}(?:[A-Z_]{1,50}=\S{1,100}\s{1,20}){0,10}(?:cross-env\s{1,20}(?:\w{1,50}=\S{1,100}\s{1,20}){0,10})?"
+    r"(?:npx\s{1,20})?(node|nodemon|tsx|ts-node|ts-node-dev|tsnd|bun|pm2|pm2-runtime|node-dev|babel-node)\s{1,20}(.{0,2000})$"
 )
 # A start that enters a folder: `cd server && npm start`, `npm start --prefix server`.
 _ENTERS = re.compile(r"(?:^|&&|;)\s*cd\s+([\w./-]+)\s*&&|\s--(?:prefix|cwd)[ =]([\w./-]+)")
@@ -88,7 +88,9 @@ def script_or(fallback: str, *names: str) -> Callable[[Folder], str]:
     def start(folder: Folder) -> str:
         for name in names or PRODUCTION:
             text = folder.scripts.get(name, "")[:MAX_SCRIPT_CHARS]
-            is_dev = _DEV_SERVER.search(text) and not re.search(r"\b(?:next start|nuxt start|[\w-]+-serve)\b", text)
+            is_dev = _DEV_SERVER.search(text) and not re.search(
+                r"\b(?:next start|nuxt start|[\w-]{1,60}-serve)\b", text
+            )
             if text.strip() and not is_dev and not re.search(r"\bnest start\b", text):
                 return "npm start" if name == "start" else f"npm run {name}"
         return fallback

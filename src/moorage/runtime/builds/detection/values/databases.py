@@ -19,11 +19,11 @@ _READ = (
 # Settings that stop, or have no database, without the variable.
 _DJANGO = re.compile(
     rf"\benviron\s*\[\s*['\"]{NAME}['\"]|\benv\.(?:db|db_url|dj_db_url)\(\s*(?:['\"]{NAME}['\"]\s*)?\)"
-    rf"|\b(?:config|env(?:\.str)?)\(\s*['\"]{NAME}['\"]\s*(?:,\s*cast\s*=\s*[\w.]+\s*)?\)|\b{NAME}\b[^\n]*\n\s*raise\b"
+    rf"|\b(?:config|env(?:\.str)?)\(\s*['\"]{NAME}['\"]\s*(?:,\s*cast\s*=\s*[\w.]+\s*)?\)|\b{NAME}\b[^\n]{{0,300}}\n\s*raise\b"
 )
-_CONFIGURED = re.compile(r"\bdj_database_url\.(?:config\((?![^)]*default)|parse\()")
+_CONFIGURED = re.compile(r"\bdj_database_url\.(?:config\((?![^)]{0,1000}default)|parse\()")
 _SQLALCHEMY = re.compile(
-    rf"SQLALCHEMY_DATABASE_(?:URI|URL)['\"\]]*\s*=\s*\(?\s*(?:os\.)?{_READ}|create_engine\(\s*(?:\w+\s*=\s*)?(?:os\.)?{_READ}"
+    rf"SQLALCHEMY_DATABASE_(?:URI|URL)['\"\]]*\s*=\s*(?:\(\s*)?(?:os\.)?{_READ}|create_engine\(\s*(?:\w+\s*=\s*)?(?:os\.)?{_READ}"
     rf"|^[ \t]*(?:DATABASE_URL|database_url|db_url|uri)\s*=\s*(?:os\.)?{_READ}",
     re.MULTILINE,
 )

@@ -11,15 +11,17 @@ from moorage.runtime.builds.detection.reading import Folder, without_comments
 from moorage.runtime.builds.detection.values import prisma
 
 _RELEASE = re.compile(r"^release[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
-_BEFORE = re.compile(r"^\s*preDeployCommand:\s*['\"]?([^'\"\n]+?)['\"]?\s*$", re.MULTILINE)
-_SERVED = re.compile(r"\b(?:gunicorn|uvicorn)\s+(?:--?[\w-]+[ =]\S+\s+)*'?([\w.]+(?::\w+(?:\([^)']{0,200}\))?)?)")
+_BEFORE = re.compile(r"^[^\S\n]*preDeployCommand:\s{0,100}['\"]?([^'\"\n]+)['\"]?[^\S\n]{0,100}$", re.MULTILINE)
+_SERVED = re.compile(
+    r"\b(?:gunicorn|uvicorn)\s{1,20}(?:-[\w-]{1,60}[ =]\S{1,300}\s{1,20}){0,20}'?([\w.]+(?::\w+(?:\([^)']{0,200}\))?)?)"
+)
 _FILE = re.compile(r"django\.db\.backends\.sqlite3|['\"]sqlite:///")
 _WORD = re.compile(r"[\w:.-]+")
 _MIGRATES = re.compile(
     r"\bprisma\s+(?:migrate\s+deploy|db\s+push)|\bdrizzle-kit\s+(?:migrate|push)|\bknex\s+migrate|\bpayload\s+migrate\b"
     r"|\bsequelize(?:-cli)?\s+db:migrate|\bmigration:run\b|\bnode-pg-migrate\b|\bkysely(?:-ctl)?\s+migrate"
     r"|\b(?:tsx|ts-node|node|bun)\s+[^\s;&|]*\bmigrat[^;&|]*"
-    r"|\bmanage\.py\s+migrate\b|\bflask\s[^;&|]*\bdb\s+upgrade\b|\balembic\s+upgrade\b"
+    r"|\bmanage\.py\s+migrate\b|\bflask\s[^;&|]{0,300}\bdb\s+upgrade\b|\balembic\s+upgrade\b"
 )
 _SCRIPTS = (
     *("db:migrate", "migrate:deploy", "db:deploy", "migrate", "migrate:up", "migrate:latest", "migration:run"),

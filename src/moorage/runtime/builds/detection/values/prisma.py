@@ -10,7 +10,7 @@ from moorage.runtime.builds.detection.reading import Folder
 DEFAULT = "prisma/schema.prisma"
 PLACES = (DEFAULT, "schema.prisma", "src/prisma/schema.prisma", "src/schema.prisma", "db/schema.prisma")
 CONFIGS = ("prisma.config.ts", "prisma.config.mts", "prisma.config.js", "prisma.config.mjs")
-_SCHEMA = re.compile(r"\bschema\s*:\s*(?:path\.join\()?\s*['\"`]([\w./-]+)['\"`](?:\s*,\s*['\"`]([\w./-]+)['\"`])?")
+_SCHEMA = re.compile(r"\bschema\s*:\s*(?:path\.join\(\s*)?['\"`]([\w./-]+)['\"`](?:\s*,\s*['\"`]([\w./-]+)['\"`])?")
 
 
 def find(folder: Folder) -> str | None:

@@ -27,15 +27,17 @@ _GO = {
     MYSQL: re.compile(r"github\.com/go-sql-driver/mysql|gorm\.io/driver/mysql"),
 }
 _SQLITE = {"sqlite3", "better-sqlite3", "sqlite", "aiosqlite", "libsql", "@libsql/client", "sql.js"}
-_PRISMA = re.compile(r"^\s*provider\s*=\s*['\"](postgresql|mysql)['\"]", re.MULTILINE)
+_PRISMA = re.compile(r"^[^\S\n]*provider\s*=\s*['\"](postgresql|mysql)['\"]", re.MULTILINE)
 _IMAGE = re.compile(
-    r"^\s*image:\s*['\"]?(?:[\w.:/-]+/)?(?:(?P<postgresql>postgres|postgresql|postgis|pgvector)"
+    r"^[^\S\n]*image:\s*['\"]?(?:[\w.:/-]+/)?(?:(?P<postgresql>postgres|postgresql|postgis|pgvector)"
     r"|(?P<mysql>mysql|mysql-server|mariadb))(?=[:@'\"\s]|$)",
     re.MULTILINE,
 )
 _ADDON = re.compile(r"(?P<postgresql>heroku-postgresql)|(?P<mysql>jawsdb|cleardb)")
 _RENDER = re.compile(r"^(?P<postgresql>databases:)|\b(?:fromDatabase):", re.MULTILINE)
-_DIGITALOCEAN = re.compile(r"^\s*-?\s*engine:\s*['\"]?(?:(?P<postgresql>PG)|(?P<mysql>MYSQL))\b", re.MULTILINE)
+_DIGITALOCEAN = re.compile(
+    r"^[^\S\n]*(?:-[^\S\n]*)?engine:\s*['\"]?(?:(?P<postgresql>PG)|(?P<mysql>MYSQL))\b", re.MULTILINE
+)
 _DJANGO = re.compile(r"['\"]django\.db\.backends\.(?:(?P<postgresql>postgresql)|(?P<mysql>mysql))")
 _ANY_HOST = re.compile(r"(?i)(?:^|_)(?:DB|DATABASE)_?HOST(?:NAME)?$")
 _LOCAL = frozenset({"localhost", "127.0.0.1", "db", "database", "postgres", "postgresql", "mysql", "mariadb"})
@@ -72,7 +74,9 @@ def needs(folder: Folder) -> bool:
 
 def is_own(folder: Folder) -> bool:
     """Return whether the settings of this platform name a database."""
-    return re.search(r"^\s*\[\[\s*databases\s*\]\]", folder.find_text("moorage.toml") or "", re.MULTILINE) is not None
+    return (
+        re.search(r"^[^\S\n]*\[\[\s*databases\s*\]\]", folder.find_text("moorage.toml") or "", re.MULTILINE) is not None
+    )
 
 
 def declared(folder: Folder) -> str:

@@ -8,6 +8,7 @@ the example often has a placeholder that turns a feature on.
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from moorage.runtime.builds.detection import secret_names
 from moorage.runtime.builds.detection.reading import Folder
@@ -27,22 +28,22 @@ COMPOSE = tuple(
     for ending in ("yml", "yaml")
 )
 _COMPOSED = re.compile(
-    r"^[ \t]+(?:-[ \t]*)?['\"]?([A-Z][A-Z0-9_]+)['\"]?[ \t]*(?:=|:[ \t])[ \t]*['\"]?([^\s'\"$]+)['\"]?[ \t]*$",
+    r"^[ \t]+(?:-[ \t]*)?['\"]?([A-Z][A-Z0-9_]{1,127})['\"]?[ \t]*(?:=|:[ \t])[ \t]*['\"]?([^\s'\"$]+)['\"]?[ \t]*$",
     re.MULTILINE,
 )
 OWN = (".env", ".env.local", ".env.production", ".env.production.local")
 # The platform sets them.
 _PLATFORM = frozenset({"PORT", "HOST", "HOME", "NODE_ENV", "TMPDIR", "LANG", "PATH"})
-_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]{0,127})[ \t]*=[ \t]*(.*)$", re.MULTILINE)
 # An example of these would be a password that everybody knows. The first ones serve with any value, which is random;
 # the others belong to services elsewhere.
 _OWN_SECRET = re.compile(
     r"(?:PASSWORD|PASSWD|PASSPHRASE|SALT|(?:^|_)(?:APP|SESSION|COOKIE|JWT|AUTH|CSRF|TOKEN|ENCRYPTION|SIGNING|HASH)"
-    r"(?:_\w+)?_(?:SECRET|KEY)|^SECRET(?:_KEY)?)$"
+    r"(?:_\w{1,60})?_(?:SECRET|KEY)|^SECRET(?:_KEY)?)$"
 )
 _OTHER_SECRET = re.compile(r"SECRET|TOKEN|PRIVATE|CREDENTIAL|DSN$|(?:^|_)KEYS?$")
 _TIME = re.compile(
-    r"(?:EXPIR\w*|TTL|LIFETIME|MAX_AGE|MINUTES|HOURS|DAYS|SECONDS|MS)(?:_IN)?$"
+    r"(?:EXPIR\w{0,60}|TTL|LIFETIME|MAX_AGE|MINUTES|HOURS|DAYS|SECONDS|MS)(?:_IN)?$"
 )  # such as TOKEN_EXPIRES_IN
 _PLACEHOLDER = re.compile(
     r"(?i)^[*x.<\[{]|\byour\b|your[-_]|\bxxx|change[-_ ]?me|\.\.\.$|<[\w -]+>|(?<!@)example\.(?:com|org)"
@@ -56,9 +57,10 @@ _ADDRESS = re.compile(
 )
 _FIXED = re.compile(r"(?:mongodb(?:\+srv)?|rediss?)://[\w.:@-]")
 _SETTINGS = re.compile(r"^class\s+\w+\(\s*\w*Settings\b", re.MULTILINE)  # of Pydantic
-# A field of a class that class-validator checks, with its decorators.
-_CLASS_FIELD = r"((?:^[ \t]*@[^;{{}}]*?\n)+)[ \t]*(?:readonly[ \t]+|public[ \t]+)?{}!?[ \t]*:[^;=\n]*;"
+_DECORATOR = re.compile(r"\n[ \t]*@")
+_MAX_DECORATORS_CHARS = 2000  # before a field of a class
 _MAX_VALUE_CHARS = 500
+MAX_NAMES = 300  # of an example; the sources are searched for each
 
 
 def named(folder: Folder) -> dict[str, str]:
@@ -91,7 +93,7 @@ def _other_example(folder: Folder) -> str | None:
 def composed(folder: Folder) -> dict[str, str]:
     """Return the variables of Compose files whose values are no variables themselves."""
     texts = (folder.find_text(name) or "" for name in COMPOSE)
-    return {match[1]: match[2] for text in texts for match in _COMPOSED.finditer(text)}
+    return {match[1]: match[2] for text in texts for match in islice(_COMPOSED.finditer(text), MAX_NAMES)}
 
 
 def unread(folder: Folder) -> dict[str, str]:
@@ -108,7 +110,7 @@ def unread(folder: Folder) -> dict[str, str]:
 
 
 def _read(text: str) -> dict[str, str]:
-    return {match[1]: _value(match[2]) for match in _LINE.finditer(text)}
+    return {match[1]: _value(match[2]) for match in islice(_LINE.finditer(text), MAX_NAMES)}
 
 
 def required(folder: Folder, language: str) -> dict[str, str]:
@@ -154,7 +156,7 @@ def needed_by_python(texts: list[str], name: str) -> bool:
         rf"|\b(?:config|env(?:\.(?:str|int|bool|float|list|url|db|dj_db_url))?)\(\s*['\"]{name}['\"]\s*"
         r"(?:,\s*cast\s*=\s*\w+(?:\(\))?\s*)?\)"
     )
-    field = re.compile(rf"^[ \t]+{name}[ \t]*:[ \t]*[\w.\[\], |]+(?:#.*)?$", re.MULTILINE | re.IGNORECASE)
+    field = re.compile(rf"^[ \t]+{name}[ \t]*:[ \t]*+[\w.\[\], |]+(?:#.*)?$", re.MULTILINE | re.IGNORECASE)
     return any(reads.search(text) or (_SETTINGS.search(text) and field.search(text)) for text in texts)
 
 
@@ -176,8 +178,13 @@ def _needed_by_node(texts: list[str], name: str) -> bool:
 
 
 def _is_checked_field(text: str, name: str) -> bool:
-    field = re.search(_CLASS_FIELD.format(re.escape(name)), text, re.MULTILINE)
-    return field is not None and "@IsOptional" not in field[1]
+    """Return whether class-validator checks a field of a class, by the first one that has decorators."""
+    fields = rf"^[ \t]*(?:readonly[ \t]+|public[ \t]+)?{re.escape(name)}!?[ \t]*:[^;=\n]*;"
+    for field in re.finditer(fields, text, re.MULTILINE):
+        before = re.split("[;{}]", text[max(0, field.start() - _MAX_DECORATORS_CHARS) : field.start()])[-1]
+        if decorators := _DECORATOR.search(before):
+            return "@IsOptional" not in before[decorators.start() :]
+    return False
 
 
 def _value(text: str) -> str:
