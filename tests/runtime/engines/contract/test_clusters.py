@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.runtime.engines.contract.conftest import KubernetesSite, Lab, RealClusterSite
 
-from moorage.runtime.engines.kubernetes.manifests import PodFiles
+from moorage.runtime.engines.kubernetes import objects
+from moorage.runtime.engines.kubernetes.manifests import Manifest, PodFiles
 from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 
 pytestmark = pytest.mark.anyio
@@ -182,6 +183,22 @@ async def test_a_run_whose_control_process_ends_during_its_start_is_adopted_by_t
 
     assert (never_started, state.exit_code) == ([], 0)
     assert (await lab.lines()).count("out") == 1
+
+
+async def test_a_secret_that_its_workload_does_not_own_yet_is_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_owner = objects.owned
+
+    def end(item: Manifest, owner: Manifest) -> Manifest:
+        if owner["kind"] == "Job":
+            raise asyncio.CancelledError  # The process ends before the second change of the Secret.
+        return add_owner(item, owner)
+
+    with monkeypatch.context() as ending:
+        ending.setattr(objects, "owned", end)
+        never_started = await stop_during_start(lab, lab.once())
+    state = await lab.until("c1", lambda found: found.phase == "stopped")
+
+    assert (never_started, state.exit_code) == ([], 0)
 
 
 async def test_a_server_whose_control_process_ends_during_its_start_is_adopted_by_the_next_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Collection
 
 from moorage.runtime.engines.kubernetes import manifests, names, tenancy
 from moorage.runtime.engines.kubernetes.client import Cluster
@@ -108,11 +109,14 @@ class Objects:
             for value in json.loads(b64decode(item["data"][names.HIDDEN]))
         ]
 
-    async def delete_unowned_secrets(self) -> None:
-        """Delete Secrets whose workload was never created, because the platform ended in between."""
+    async def delete_unowned_secrets(self, keys: Collection[str]) -> None:
+        """Delete Secrets whose workload was never created, because the platform ended in between.
+
+        `keys` are those of workloads: the platform may have ended before one of them became the owner of its Secret.
+        """
         items, _ = await self._cluster.list_all("Secret", f"{self.selector},{names.KEY}")
         for item in items:
-            if not item["metadata"].get("ownerReferences"):
+            if not item["metadata"].get("ownerReferences") and item["metadata"]["labels"][names.KEY] not in keys:
                 await self._cluster.delete("Secret", item["metadata"]["name"], item["metadata"]["namespace"])
 
 

@@ -276,7 +276,8 @@ class KubernetesReplicas:
                 await self.objects.delete(owner)
                 # A start of this key right afterwards has to see that the object is being deleted.
                 await self._until(key, partial(self._is_leaving, key), MARK_S)
-        await self.objects.delete_unowned_secrets()
+        owners = [owner for watch in self._owners.values() for owner in watch.objects.values()]
+        await self.objects.delete_unowned_secrets({owner["metadata"]["labels"][names.KEY] for owner in owners})
         for key, state in self.states().items():
             pod = self.pod_of(key)
             if state.is_once and pod is not None and observing.has_ended(pod):
