@@ -23,6 +23,9 @@ GO_CASES = (
     Case("Go", {"go.mod": "module x", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
                 "Dockerfile": "RUN CGO_ENABLED=0 go build -o /bin/b ./cmd/b/"},
          "go build -o app ./cmd/b", start="./app"),
+    Case("Go", {"go.mod": "module x", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main",
+                "Makefile": "all:\n\tgo test ./cmd/a && go build -ldflags=\"-s -w\" -o b \"./cmd/b/b.go\"\n"},
+         "go build -o app ./cmd/b", start="./app"),
     Case("Go", {"go.mod": "module a.test/x/berths/v2", "cmd/tool/a.go": "package main",
                 "cmd/berths/b.go": "package main"}, "go build -o app ./cmd/berths", start="./app"),
     Case("Go", {"go.mod": "module x", "cmd/seed/a.go": "package main", "cmd/berths/b.go":

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, lacks_database, needed_python, reason, refused_visitors
+from moorage.runtime.builds.diagnosis import (
+    MAX_CHARS,
+    MAX_OUTPUT_CHARS,
+    explain,
+    lacks_database,
+    needed_python,
+    reason,
+    refused_visitors,
+)
 from moorage.runtime.sandbox.runs.job import Finished
 
 NODE_STACK = """
@@ -348,3 +356,11 @@ def test_the_variable_of_a_server_that_the_platform_lacks_is_named(output: str) 
     assert "in the variable MONGO_URI, in `secrets`" in (explain(output, addresses=["REDIS_URL", "MONGO_URI"]) or "")
     assert "in a variable that the app reads" in (explain(output, addresses=["REDIS_URL"]) or "")
     assert "in a variable that lib/db.js reads" in (explain(output, addresses=["lib/db.js"]) or "")
+
+
+def test_only_the_end_of_an_output_is_searched() -> None:
+    cause = "ModuleNotFoundError: No module named 'requests'\n"
+    more = "line\n" * (MAX_OUTPUT_CHARS // 5)
+
+    assert "requests" in (explain(more + cause) or "")
+    assert explain(cause + more) is None

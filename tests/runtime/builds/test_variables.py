@@ -42,6 +42,8 @@ CHECKED = (
         ("FROM=no@example.com\n", ZOD % "FROM: z.string(),", {"FROM": "no@example.com"}),
         ("MODE=deep\nTIDE=\n", CHECKED % "@IsIn()\n  MODE: string;\n  @Length(1)\n  TIDE: string;", {"MODE": "deep"}),
         ("MODE=deep\n", CHECKED % "@IsString()\n  @IsOptional()\n  MODE: string;", {}),
+        ("MODE=a\n", "interface Env {\n  MODE: string;\n}\n" + CHECKED % "@IsString()\n  MODE: string;", {"MODE": "a"}),
+        ("MODE=a\n", CHECKED % "@IsOptional()\n  TIDE: string;\n  @Length(\n  1)\n  MODE: string;", {"MODE": "a"}),
     ],
 )  # fmt: skip
 def test_node_requires_variables(tmp_path: Path, example: str, text: str, found: dict[str, str]) -> None:

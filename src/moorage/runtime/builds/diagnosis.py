@@ -14,6 +14,8 @@ PROJECT = "<project>"  # stands for the name of the project in a sentence
 MAX_VARIABLES = 8  # that are named
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
+# Characters at the end of an output that are searched. All rules together take 50 ms for so many, in the event loop.
+MAX_OUTPUT_CHARS = 64 * 1024
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
 ANY_VARIABLE = "a variable that the app reads"
 _CREATE_COMMAND = "moorage databases create"
@@ -46,7 +48,7 @@ def explain(
     `variables` are those that the repository names in an example, and `addresses` those from which the code reads the
     address of a server; neither is set.
     """
-    text = _COLOURS.sub("", output)
+    text = _COLOURS.sub("", output[-MAX_OUTPUT_CHARS:])
     sentence, error = _explained(text), error_line(text) or ""
     if sentence is None and variables and (not error or _NOTHING.search(error)):
         shown = ", ".join(variables[:MAX_VARIABLES]) + (" and others" if len(variables) > MAX_VARIABLES else "")
@@ -84,13 +86,13 @@ def lacks_database(sentence: str, parts: Collection[str] = ()) -> bool:
 
 def needed_python(output: str) -> str:
     """Return the version of Python that a dependency needs, such as `>=3.12`; "" if that is not the failure."""
-    found = _OTHER_PYTHON.findall(_COLOURS.sub("", output))
+    found = _OTHER_PYTHON.findall(_COLOURS.sub("", output[-MAX_OUTPUT_CHARS:]))
     return str(found[-1][1]) if found else ""
 
 
 def refused_visitors(output: str) -> str | None:
     """Return a sentence if a started app refuses the host name of its visitors, else None."""
-    match = _REFUSED_HOST.search(output)
+    match = _REFUSED_HOST.search(output[-MAX_OUTPUT_CHARS:])
     return f"visitors get status 400: add {match[1]!r} to ALLOWED_HOSTS in the settings of Django" if match else None
 
 
