@@ -1,7 +1,8 @@
 """One organization floods calls, logs, uploads, pushes and streams at once; the p99 of other organizations is measured.
 
 The platform has all cores and its default rate limit. The others make requests at a fixed pace, one after another, on
-kept connections: a function call, a read of the API and a page of a site. Rounds with and without the flood alternate.
+kept connections: a function call, a read of the API and a page of a site. Rounds with and without the flood alternate;
+a round without it begins when the work that the flood has queued is done.
 
 Clients on other machines would take no CPU time from the platform. So the measuring client has a realtime priority, and
 the clients of the flood are in an idle-class cgroup: they get only the CPU time that the platform leaves. SCHED_IDLE
@@ -25,7 +26,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench import function_platform, processes
+from bench import function_platform, machine, processes
 from bench.figures import Figure, at_most, percentile, ratio_at_most
 from bench.flood_clients import Orders
 from bench.function_platform import HELLO, Platform, archive, multipart, wait_until
@@ -39,6 +40,8 @@ FLOODER = VICTIMS  # the seat after them
 TOKENS = 8  # of the flooder: each has a rate limit of its own
 PACE_S = 0.02
 SETTLE_S = 3.0
+REST_S = 60.0  # the longest wait until the work that a flood left behind is done
+IDLE_SHARE = 0.9
 BURN = "def main(params):\n    sum(i * i for i in range(200_000))\n    return {'statusCode': 200, 'body': 'x'}\n"
 TALK = "def main(params):\n    print('x' * 1_000_000)\n    return {'statusCode': 200, 'body': 'x'}\n"
 
@@ -66,6 +69,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
         flooded: dict[str, list[float]] = defaultdict(list)
         failed = _probe(platform, 1.0, defaultdict(list))
         for _ in range(sizes.rounds):
+            _wait_until_idle()
             failed += _probe(platform, sizes.seconds, quiet)
             with _flood(platform, orders, folder):
                 failed += _probe(platform, sizes.seconds, flooded)
@@ -107,6 +111,16 @@ def _prepare(platform: Platform, folder: Path, sizes: Sizes) -> Orders:
         streams=sizes.streams,
         upload_bytes=sizes.upload_bytes,
     )
+
+
+def _wait_until_idle() -> None:
+    """Wait until the machine is idle, as the builds and deletions that a flood has queued go on after it."""
+    end = time.monotonic() + REST_S
+    while time.monotonic() < end:
+        before = machine.idle_seconds()
+        time.sleep(1)
+        if (machine.idle_seconds() - before) / (os.cpu_count() or 1) > IDLE_SHARE:
+            return
 
 
 def _upload_site(platform: Platform, name: str, seat: int) -> None:

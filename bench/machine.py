@@ -46,6 +46,11 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def idle_seconds() -> float:
+    """Return the idle time of all cores together since the start of the machine."""
+    return float(Path("/proc/uptime").read_text().split()[1])
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, all of its threads, user and system, to the nanosecond.
 
