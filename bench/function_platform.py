@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import sys
 import time
 import zipfile
@@ -125,9 +126,18 @@ class Platform:
 
 @contextmanager
 def running(
-    folder: Path, *, seats: int = 1, pinned: bool = True, rate_limit: int = stores.UNLIMITED, **settings: object
+    folder: Path,
+    *,
+    seats: int = 1,
+    pinned: bool = True,
+    rate_limit: int = stores.UNLIMITED,
+    user: int | None = None,
+    **settings: object,
 ) -> Iterator[Platform]:
-    """Run the whole platform on a fresh data folder: on the server's core, or on all that there are."""
+    """Run the whole platform on a fresh data folder: on the server's core, or on all that there are.
+
+    It has the rights of `user`, by default those of this process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     db, taken = asyncio.run(stores.open_seated(folder / "data", seats))
     db.close()
@@ -137,8 +147,11 @@ def running(
         data=folder / "data", rate_limit=rate_limit, log_format="json", log_level="warning", **ports, **settings
     )
     log = folder / "up.log"
+    if user is not None:
+        env["HOME"] = str(folder)
+        _give(folder, user)
     with on_core(SERVER_CORE) if pinned else contextlib.nullcontext():
-        process = processes.start([sys.executable, "-m", "moorage.cli.main", "up"], log, env)
+        process = processes.start([sys.executable, "-m", "moorage.cli.main", "up"], log, env, user=user)
     try:
         assert process.stdout is not None
         processes.wait_for_line(process.stdout.fileno(), "ready: ", log)
@@ -147,6 +160,14 @@ def running(
         )
     finally:
         processes.stop(process)
+
+
+def _give(folder: Path, user: int) -> None:
+    """Make a user the owner of a folder and all that is in it, and let it through the two folders above."""
+    for each in (folder.parent, folder.parent.parent):
+        each.chmod(0o711)
+    for each in (folder, *folder.rglob("*")):
+        os.chown(each, user, user)
 
 
 def get(port: int, path: str, timeout_s: float = CALL_S) -> tuple[int, bytes]:

@@ -30,9 +30,12 @@ def environment(**settings: object) -> dict[str, str]:
 
 
 def start(
-    argv: list[str], log: Path, env: dict[str, str], *, pass_fds: tuple[int, ...] = ()
+    argv: list[str], log: Path, env: dict[str, str], *, pass_fds: tuple[int, ...] = (), user: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a child whose standard error goes to a file, and which dies with us, however we die."""
+    """Start a child whose standard error goes to a file, and which dies with us, however we die.
+
+    With `user`, which needs root, the child has the rights of this user and of no group.
+    """
     with log.open("ab") as stderr:
         return subprocess.Popen(
             argv,
@@ -41,6 +44,9 @@ def start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             pass_fds=pass_fds,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
             preexec_fn=die_with_parent,
         )
 

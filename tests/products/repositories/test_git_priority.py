@@ -14,10 +14,12 @@ import pytest
 from tests.products.repositories.support import Checkout, Harbor, basic, wait_for
 
 from moorage.errors import QuotaExceeded, RateLimited
+from moorage.products.repositories import priority
 from moorage.products.repositories.git import Git, stop
 from moorage.products.repositories.priority import GROUPS, MAX_MEMORY_MB, NICE, WEIGHT
 from moorage.products.repositories.server import bodies
 from moorage.products.repositories.server.transfer_slots import MAX_CONCURRENT_TRANSFERS, TransferSlots
+from moorage.runtime.sandbox.cgroups.none import NoCgroups
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +110,20 @@ def _left(pid: int) -> list[Path]:
     """Return the folders of a process's cgroup; those of other processes come and go meanwhile."""
     walk = os.walk("/sys/fs/cgroup")
     return [Path(at, name) for at, names, _ in walk for name in names if name.endswith(f"run-{os.getpid()}-{pid}")]
+
+
+@PRIORITY
+async def test_a_transfer_leaves_one_cpu_free_where_there_are_no_cgroups(
+    git: Git, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.sched_getaffinity(0)
+    monkeypatch.setattr(priority, "GROUPS", priority.GitGroups())
+    monkeypatch.setattr(run_groups, "find", NoCgroups)
+
+    async with waiting_git(git, "upload-pack", "--stateless-rpc", str(repository), cwd=repository) as pid:
+        cpus = os.sched_getaffinity(pid)
+
+    assert cpus == (own - {min(own)} or own)
 
 
 @PRIORITY

@@ -19,7 +19,7 @@ def classes(*counts: int) -> list[int]:
         for second, count in enumerate(counts, 1):
             total += count
             scheduling.update(total, float(second))
-            found.append(os.sched_getscheduler(0))
+            found.append(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.processes import sessions
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.heavy import Refused
 
@@ -43,9 +44,14 @@ def burn(cpu_s: str) -> dict[str, Any]:
 
 
 def _is_idle_class() -> bool:
-    """Whether the policy, or the CPU cgroup or its parent, is of the idle class."""
-    if os.sched_getscheduler(0) == os.SCHED_IDLE:
+    """Whether the policy, the session, or the CPU cgroup or its parent is of the idle class."""
+    if os.sched_getscheduler(0) == os.SCHED_IDLE or _has_lowest_session():
         return True
     folders = [tree.folder for tree in files.own_hierarchies() if "cpu" in tree.controllers]
     paths = [f"{each}/cpu.idle" for folder in folders for each in (folder, os.path.dirname(folder))]
     return any(files.words(path) == ["1"] for path in paths)
+
+
+def _has_lowest_session() -> bool:
+    session = Path("/proc/self/autogroup")
+    return session.exists() and f"nice {sessions.LOWEST_PRIORITY}" in session.read_text()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.workers.invoker_support import in_reach
 
+from moorage.core.kit.processes import sessions
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, Group, NoCgroups
@@ -247,7 +248,10 @@ def test_everybody_in_a_group_is_killed_though_frozen_and_in_other_sessions(grou
 
 
 @pytest.mark.parametrize("made", [kind for kind in KINDS if kind != "v2"], indirect=True)
-def test_an_idle_group_gets_what_others_leave_and_its_share_again_afterwards(made: Cgroups, start: Start) -> None:
+def test_an_idle_group_gets_what_others_leave_and_its_share_again_afterwards(
+    made: Cgroups, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "have_weights", lambda: False)
     core = max(os.sched_getaffinity(0))
     busy, idle = made.create("cell-busy"), made.create("cell-idle")
     for group in (busy, idle):
@@ -263,6 +267,26 @@ def test_an_idle_group_gets_what_others_leave_and_its_share_again_afterwards(mad
         end(group)
 
     assert of_idle < 0.15 * (of_busy + of_idle)
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Without cgroups, a flood leaves one CPU to others.")
+@pytest.mark.parametrize("made", ["none"], indirect=True)
+def test_without_cgroups_an_idle_group_leaves_one_cpu_free_and_has_all_again_afterwards(
+    made: Cgroups, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "have_weights", lambda: True)
+    own = os.sched_getaffinity(0)
+    group = made.create("cell-idle")
+    child = start(WAIT)
+    group.attach(child.pid)
+
+    group.idle(True)
+    idle = os.sched_getaffinity(child.pid), os.sched_getscheduler(child.pid)
+    group.idle(False)
+
+    alone = len(own) == 1
+    assert idle == (own if alone else own - {min(own)}, os.SCHED_IDLE if alone else os.SCHED_OTHER)
+    assert os.sched_getaffinity(child.pid) == own
 
 
 @pytest.mark.parametrize("made", ["found"] if {"v1", "v2"}.issubset(KINDS) else [], indirect=True)
@@ -466,7 +490,9 @@ def test_an_ordinary_user_gets_lists_of_processes_that_still_stop_and_end() -> N
     code = """
 import json, os, subprocess, time
 from moorage.runtime.sandbox.cgroups import groups as cgroups
+from moorage.core.kit.processes import sessions
 from moorage.runtime.sandbox.cgroups import policies
+sessions.have_weights = lambda: False
 found = cgroups.find("user")
 child = subprocess.Popen(["sleep", "100"])
 group = found.create("cell-1")

@@ -160,9 +160,10 @@ def test_memory_that_is_not_mapped_cannot_be_made_where_nothing_counts_it(arch: 
 
 
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
-def test_a_session_with_a_cpu_share_of_its_own_is_only_pretended(arch: str) -> None:
+@pytest.mark.parametrize("name", ["setsid", "sched_setaffinity"])
+def test_a_cpu_share_or_cpus_of_its_own_are_only_pretended(name: str, arch: str) -> None:
     programs = [seccomp.build(notify=False, keeps_session=keeps_session, arch=arch) for keeps_session in (False, True)]
-    number = syscalls.number("setsid", arch)
+    number = syscalls.number(name, arch)
     assert number is not None
 
     verdicts = [verdict(program, AUDIT_ARCH[arch], number, (0,) * 6) for program in programs]

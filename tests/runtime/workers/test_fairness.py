@@ -89,8 +89,8 @@ def sleeps(pid: int) -> bool:
 
 
 def is_scheduled_idle(sandbox: FunctionSandbox) -> bool:
-    """Whether the kernel has the sandbox in the idle class."""
-    if os.sched_getscheduler(sandbox.pid) == os.SCHED_IDLE:
+    """Whether the kernel has the sandbox in the idle class, or it leaves a CPU free."""
+    if os.sched_getscheduler(sandbox.pid) == os.SCHED_IDLE or leaves_cpu_free(sandbox.pid):
         return True
     folders = [
         Path(where, name)
@@ -101,6 +101,10 @@ def is_scheduled_idle(sandbox: FunctionSandbox) -> bool:
     ]
     verdicts = [path / "cpu.idle" for folder in folders for path in (folder, folder.parent)]
     return any(path.exists() and path.read_text().strip() == "1" for path in verdicts)
+
+
+def leaves_cpu_free(pid: int) -> bool:
+    return os.sched_getaffinity(pid) < os.sched_getaffinity(0)
 
 
 def check_until(fairness: Fairness, condition: Callable[[], bool], *busy: FunctionSandbox) -> None:
@@ -362,17 +366,17 @@ def session_of(pid: int) -> int:
 
 
 def idle_sandboxes(host: Host) -> set[int]:
-    """Return the sandboxes that have the policy of the idle class."""
+    """Return the sandboxes that leave a CPU free, or have the policy of the idle class."""
     found = set()
     for pid in host.sandboxes():
         with suppress(ProcessLookupError):
-            if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+            if os.sched_getscheduler(pid) == os.SCHED_IDLE or leaves_cpu_free(pid):
                 found.add(pid)
     return found
 
 
 def has_sandboxes_in_idle_session(host: Host) -> bool:
-    """Whether sandboxes are in a session of the lowest priority, with the policy of the idle class."""
+    """Whether sandboxes are in a session of the lowest priority, and in the idle class."""
     for pid in idle_sandboxes(host):
         with suppress(FileNotFoundError, ProcessLookupError):
             if f"nice {sessions.LOWEST_PRIORITY}" in Path(f"/proc/{pid}/autogroup").read_text():

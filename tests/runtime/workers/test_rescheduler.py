@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.workers.invoker_support import until
 
+from moorage.runtime.workers.cpu import slices
 from moorage.runtime.workers.cpu.rescheduler import LINGER_S, Rescheduler
 
 NEEDS_IT = "import sys, time; from moorage.runtime.workers.cpu.rescheduler import Rescheduler; "
@@ -59,6 +62,61 @@ def test_each_cpu_wakes_up_often_while_it_is_needed(rescheduler: Rescheduler) ->
     until(lambda: {os.sched_getscheduler(each) for each in wakers(pid)} == {policy}, "the policy")
     before = {each: switches(each) for each in wakers(pid)}
     until(lambda: all(switches(each) > count + 100 for each, count in before.items()), "100 wake-ups of each thread")
+
+
+SLICE = """
+import os, threading, time
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+child = os.fork()
+if child == 0:
+    time.sleep(1000)
+print(child, flush=True)
+os.wait()
+"""
+
+
+def slice_ns(thread: int) -> int:
+    """Return the time slice that a thread has set, 0 on kernels without such slices."""
+    size = 56
+    attributes = ctypes.create_string_buffer(size)
+    number = {"x86_64": 315, "aarch64": 275}[platform.machine()]
+    assert ctypes.CDLL(None).syscall(number, thread, attributes, size, 0) == 0
+    return int.from_bytes(attributes.raw[24:32], sys.byteorder)
+
+
+def has_slices() -> bool:
+    """Whether this kernel lets processes choose their slices (Linux 6.12 and later)."""
+    return tuple(map(int, platform.release().split(".")[:2])) >= (6, 12)
+
+
+def test_the_platform_has_short_slices_while_it_is_needed() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLICE], stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout is not None
+        child = int(supervisor.stdout.readline())
+        rescheduler = Rescheduler(supervisor.pid)
+        try:
+            rescheduler.update(True, now=0.0)
+            expected = slices.SLICE_NS if has_slices() else 0
+            everyone = [supervisor.pid, *map(int, os.listdir(f"/proc/{supervisor.pid}/task")), child]
+            until(lambda: {slice_ns(each) for each in everyone} == {expected}, "short slices")
+        finally:
+            rescheduler.stop()
+            os.kill(child, signal.SIGKILL)
+            supervisor.kill()
+
+
+def test_processes_that_the_platform_starts_have_no_short_slice() -> None:
+    code = "import os, time; from moorage.runtime.workers.cpu import slices; slices.shorten(os.getpid());"
+    code += "child = os.fork(); child or time.sleep(1000); print(child, flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        found = slice_ns(parent.pid), slice_ns(child)
+        for pid in (child, parent.pid):
+            os.kill(pid, signal.SIGKILL)
+
+    assert (found[0] == slices.SLICE_NS) is has_slices()
+    assert found[1] != slices.SLICE_NS
 
 
 def test_it_ends_a_while_after_it_was_needed_and_comes_back(rescheduler: Rescheduler) -> None:

@@ -1,4 +1,4 @@
-"""Low priority for git: a nice value, and a cgroup for transfers and gc.
+"""Low priority for git: a nice value, and for transfers and gc a cgroup, or all CPUs but one.
 
 A git process works for one tenant and may take a core and gigabytes for minutes, so the API, the gateway and apps have
 priority. The limits are those of builds: a CPU and disk weight of 50, where the platform has 1000.
@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 
+from moorage.core.kit.processes import cpus
 from moorage.core.kit.processes.sessions import set_session_nice
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, Group
 from moorage.runtime.sandbox.runs import cgroups as run_groups
@@ -36,7 +37,7 @@ def be_nice(pid: int) -> None:
 
 
 class GitGroups:
-    """Cgroups of running git processes by process id; a no-op without cgroups."""
+    """Cgroups of running git processes by process id."""
 
     def __init__(self) -> None:
         self._cgroups: Cgroups | None = None
@@ -45,8 +46,13 @@ class GitGroups:
         self._unremoved: list[Group] = []
 
     def enter(self, pid: int) -> None:
-        """Move a process and its children into a new cgroup; blocks for milliseconds."""
+        """Move a process and its children into a new cgroup; blocks for milliseconds.
+
+        Without CPU weights, they use all CPUs but one.
+        """
         cgroups = self._find()
+        if cgroups is None or "cpu" not in cgroups.controllers:
+            _leave_cpu_free(pid)
         if cgroups is None:
             return
         try:
@@ -83,6 +89,12 @@ class GitGroups:
             cgroups = run_groups.find()
             self._cgroups = cgroups if cgroups.kind != "none" else None
         return self._cgroups
+
+
+def _leave_cpu_free(pid: int) -> None:
+    """Let a process, and the children that it started before, use all CPUs but one."""
+    while cpus.leave_one_free(process_tree.with_descendants([pid])):
+        pass
 
 
 def _move(group: Group, pid: int) -> None:

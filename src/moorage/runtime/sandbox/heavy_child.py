@@ -17,10 +17,13 @@ import traceback
 from queue import SimpleQueue
 from typing import Any
 
+from moorage.core.kit.processes import cpus
 from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
+from moorage.runtime.sandbox.cgroups import policies
 from moorage.runtime.sandbox.cgroups import v1 as cgroups_v1
 from moorage.runtime.sandbox.heavy import IDLE_CLASS_OPTION, Refused
+from moorage.runtime.sandbox.runs import cgroups as run_cgroups
 
 NICE = 10
 
@@ -47,7 +50,11 @@ def lower_priority(*, in_idle_class: bool = False) -> None:
 
     In the idle class of a cgroup the policy stays normal: there it would compare with sandboxes of the same cgroup.
     """
-    if in_idle_class and not cgroups_v1.enter_idle_parent():
+    if not run_cgroups.have_cpu_weights():
+        cpus.leave_one_free([0])
+        if in_idle_class:
+            policies.set_idle(lambda: [os.getpid()], True)
+    elif in_idle_class and not cgroups_v1.enter_idle_parent():
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()

@@ -90,8 +90,9 @@ def build(
 
     With `listens`, `bind` waits too: accepted connections are host sockets, which could be bound to any port of the
     host after they have ended. Without `is_counted`, no memory controller counts the kernel memory of a process, so
-    calls that allocate memory outside of mappings are denied. With `keeps_session`, `setsid` succeeds without effect: a
-    new session would have a CPU share of its own with autogroup scheduling. With `pretends_owners`, changes of owners
+    calls that allocate memory outside of mappings are denied. With `keeps_session`, `setsid` and
+    `sched_setaffinity` succeed without effect: a new session would have a CPU share of its own with autogroup
+    scheduling, and the organization may have to leave a CPU free. With `pretends_owners`, changes of owners
     and users succeed without effect: programs made for containers expect several ids.
     """
     arch = arch or syscalls.ARCH
@@ -100,7 +101,7 @@ def build(
         for name in ("connect", "listen", *(("bind",) if listens else ())):
             program += _when_called(name, arch, [_NOTIFY])
     program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags are in memory; libc falls back to clone.
-    for name in (*(_OWNERS if pretends_owners else ()), *(("setsid",) if keeps_session else ())):
+    for name in (*(_OWNERS if pretends_owners else ()), *(("setsid", "sched_setaffinity") if keeps_session else ())):
         program += _when_called(name, arch, [_fail(0)])
     program += [] if is_counted else _unmapped_memory(arch)
     for name in _DENIED:

@@ -76,6 +76,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "seccomp": (317, 277),
     "semget": (64, 190),
@@ -230,6 +231,11 @@ def fork_into(flags: int) -> int:
     if child < 0:
         _raise_errno("clone")
     return child
+
+
+def sched_setattr(thread: int, attributes: bytes) -> None:
+    """Set the scheduling attributes of a thread from the bytes of a `struct sched_attr`."""
+    _call("sched_setattr", thread, attributes, 0)
 
 
 def unshare(flags: int) -> None:

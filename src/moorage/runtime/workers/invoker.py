@@ -85,7 +85,7 @@ class Invoker:
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
         self.fairness = Fairness(
-            Rescheduler(),
+            Rescheduler(setup.supervisor if setup.keeps_session else None),
             can_leave_idle=policies.can_leave_idle(groups.controllers),
             has_idle_session=setup.keeps_session and sessions.have_weights(),
             call_soon=self._loop.call_soon,

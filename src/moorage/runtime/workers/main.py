@@ -73,6 +73,7 @@ async def serve(settings: InvokerSettings) -> None:
         runtimes=installed(),
         is_counted="memory" in groups.controllers,
         keeps_session="cpu" not in groups.controllers,
+        supervisor=supervisor_of(os.environ),
     )
     network = NetworkSupervisor(settings.allow, settings.block) if setup.notify else None
     invoker = Invoker(setup, groups, mounts, settings.data / "code", network)
@@ -110,10 +111,13 @@ def supervised(environment: Mapping[str, str]) -> list[int]:
 
     Processes that the supervisor starts later inherit its cgroup.
     """
-    supervisor = os.getppid()
-    if environment.get(SUPERVISOR) != str(supervisor):
-        return []
-    return [supervisor, *process_tree.children(supervisor)]
+    supervisor = supervisor_of(environment)
+    return [] if supervisor is None else [supervisor, *process_tree.children(supervisor)]
+
+
+def supervisor_of(environment: Mapping[str, str]) -> int | None:
+    parent = os.getppid()
+    return parent if environment.get(SUPERVISOR) == str(parent) else None
 
 
 def accept(listener: socket.socket, invoker: Invoker) -> None:

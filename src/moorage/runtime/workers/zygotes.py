@@ -14,6 +14,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from moorage.core.kit.processes import cpus
 from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 from moorage.core.kit.records import dataclass
 from moorage.runtime.workers.messages import close_all
@@ -42,6 +43,7 @@ class Setup:
     runtimes: dict[str, Runtime]
     is_counted: bool = True  # the cgroup memory controller is available
     keeps_session: bool = False  # sandboxes stay in the zygote's session, because no cgroup has their CPU weight
+    supervisor: int | None = None  # PID of the supervisor of the platform
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -56,7 +58,7 @@ class Zygote:
         *,
         is_idle: bool = False,
     ) -> None:
-        """Start the process; with `is_idle`, its session gets hardly any CPU time while others need it."""
+        """Start the process; with `is_idle`, sandboxes get hardly any CPU time while others need it."""
         self._setup = setup
         self.is_idle = is_idle
         self._on_message = on_message
@@ -72,6 +74,7 @@ class Zygote:
         )
         if is_idle:
             set_session_nice(LOWEST_PRIORITY, self.process.pid)
+            cpus.leave_one_free([self.process.pid])
         theirs.close()
         ours.setblocking(False)
         self._channel = ours

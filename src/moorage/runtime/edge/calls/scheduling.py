@@ -28,4 +28,5 @@ class Scheduling:
             return
         self._policy = policy
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, policy, os.sched_param(0))
+            # An unprivileged process cannot take this flag back, which the rescheduler may have set.
+            os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_param(0))

@@ -1,6 +1,9 @@
-"""The idle class without a CPU controller: the scheduling policy SCHED_IDLE of each thread.
+"""The idle class without a CPU controller.
 
-Every user may set it, but unprivileged users usually cannot take it back.
+With autogroup scheduling, the policy SCHED_IDLE counts only within a session, and misleads the scheduler: a thread that
+wakes up is placed on a CPU with such a task as if it were free, and then waits there. So threads leave one CPU free
+instead. Without autogroups, or with a single CPU, they have SCHED_IDLE, which unprivileged users usually cannot take
+back.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from moorage.core.kit.processes import cpus, sessions
 from moorage.runtime.sandbox.usage import process_tree
 
 MAX_ROUNDS = 5  # A thread that starts during a round gets the policy in the next one.
@@ -17,28 +22,34 @@ MAX_ROUNDS = 5  # A thread that starts during a round gets the policy in the nex
 
 def can_leave_idle(controllers: frozenset[str]) -> bool:
     """Whether groups with these controllers can leave the idle class again."""
-    return "cpu" in controllers or _may_leave_idle()
+    return "cpu" in controllers or _leaves_cpu_free() or _may_leave_idle()
 
 
 def set_idle(processes: Callable[[], Iterable[int]], on: bool) -> None:
     """Move all threads of these processes into the idle class, or back if this user may."""
-    if not on and not _may_leave_idle():
+    if _leaves_cpu_free():
+        change = partial(cpus.leave_one_free, on=on)
+    elif on or _may_leave_idle():
+        change = partial(_set_policy, policy=os.SCHED_IDLE if on else os.SCHED_OTHER)
+    else:
         return
-    policy = os.SCHED_IDLE if on else os.SCHED_OTHER
     for _ in range(MAX_ROUNDS):
-        if not _set_policy(processes(), policy):
+        if not change([thread for pid in processes() for thread in process_tree.threads(pid)]):
             return
 
 
-def _set_policy(pids: Iterable[int], policy: int) -> bool:
-    """Set the policy of all threads of these processes; return whether one changed."""
+def _leaves_cpu_free() -> bool:
+    return sessions.have_weights() and cpus.can_leave_one_free()
+
+
+def _set_policy(threads: Iterable[int], policy: int) -> bool:
+    """Set the policy of these threads; return whether one changed."""
     has_changed = False
-    for pid in pids:
-        for thread in process_tree.threads(pid):
-            with contextlib.suppress(ProcessLookupError):
-                if os.sched_getscheduler(thread) != policy:
-                    os.sched_setscheduler(thread, policy, os.sched_param(0))
-                    has_changed = True
+    for thread in threads:
+        with contextlib.suppress(ProcessLookupError):
+            if os.sched_getscheduler(thread) != policy:
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+                has_changed = True
     return has_changed
 
 

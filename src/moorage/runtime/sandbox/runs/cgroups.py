@@ -36,6 +36,11 @@ def find() -> cgroups.Cgroups:
     return open_v1(OWNER, trees) or NoCgroups()
 
 
+def have_cpu_weights() -> bool:
+    """Whether cgroups of runs have a CPU weight."""
+    return "cpu" in find().controllers
+
+
 def name() -> str:
     return f"run-{os.getpid()}"
 
