@@ -105,8 +105,10 @@ def test_the_platform_has_short_slices_while_it_is_needed() -> None:
             supervisor.kill()
 
 
-def test_processes_that_the_platform_starts_have_no_short_slice() -> None:
-    code = "import os, time; from moorage.runtime.workers.cpu import slices; slices.shorten(os.getpid());"
+@pytest.mark.parametrize("is_inherited", [False, True])
+def test_processes_that_the_platform_starts_have_a_short_slice_only_if_it_says_so(is_inherited: bool) -> None:
+    code = "import os, time; from moorage.runtime.workers.cpu import slices;"
+    code += f"slices.shorten(os.getpid(), is_inherited={is_inherited});"
     code += "child = os.fork(); child or time.sleep(1000); print(child, flush=True); time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -116,7 +118,7 @@ def test_processes_that_the_platform_starts_have_no_short_slice() -> None:
             os.kill(pid, signal.SIGKILL)
 
     assert (found[0] == slices.SLICE_NS) is has_slices()
-    assert found[1] != slices.SLICE_NS
+    assert (found[1] == slices.SLICE_NS) is (is_inherited and has_slices())
 
 
 def test_it_ends_a_while_after_it_was_needed_and_comes_back(rescheduler: Rescheduler) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from moorage.core.kit.processes import cpus
 from moorage.core.kit.processes.sessions import LOWEST_PRIORITY, set_session_nice
 from moorage.core.kit.records import dataclass
+from moorage.runtime.workers.cpu import slices
 from moorage.runtime.workers.messages import close_all
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.runtime.workers.sandbox import PIDS
@@ -75,6 +76,8 @@ class Zygote:
         if is_idle:
             set_session_nice(LOWEST_PRIORITY, self.process.pid)
             cpus.leave_one_free([self.process.pid])
+        elif setup.keeps_session:
+            slices.shorten(self.process.pid, is_inherited=True)  # The platform has short slices during a flood.
         theirs.close()
         ours.setblocking(False)
         self._channel = ours

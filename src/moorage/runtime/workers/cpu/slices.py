@@ -14,14 +14,15 @@ from moorage.runtime.sandbox.usage import process_tree
 
 SLICE_NS = 100_000  # the shortest one that the kernel accepts
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")  # struct sched_attr: size, policy, flags, nice, priority, runtime, and others
-_RESET_ON_FORK = 1  # Processes that it starts get a slice of normal length.
+_RESET_ON_FORK = 1  # Threads and processes that it starts get a slice of normal length.
 
 
-def shorten(pid: int) -> None:
-    """Shorten the slices of all threads of a process that have the normal policy."""
+def shorten(pid: int, *, is_inherited: bool = False) -> None:
+    """Shorten the slices of all threads of a process that have the normal policy; also those of its children if set."""
     for thread in process_tree.threads(pid):
         with contextlib.suppress(OSError):  # It may have ended.
             if os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER:
                 nice = os.getpriority(os.PRIO_PROCESS, thread)
-                attributes = (_ATTRIBUTES.size, os.SCHED_OTHER, _RESET_ON_FORK, nice, 0, SLICE_NS, 0, 0)
+                flags = 0 if is_inherited else _RESET_ON_FORK
+                attributes = (_ATTRIBUTES.size, os.SCHED_OTHER, flags, nice, 0, SLICE_NS, 0, 0)
                 syscalls.sched_setattr(thread, _ATTRIBUTES.pack(*attributes))
