@@ -19,7 +19,6 @@ CPU_BOUND_SHARE = 0.3  # of one core: a watched call that uses more is CPU-bound
 RUNNABLE_SHARE = 0.6  # of the time: a call that runs, or is runnable and waits for a CPU, for longer is CPU-bound too
 MAX_CREDIT_S = 0.3  # CPU time that an organization can accumulate
 MIN_CREDIT_S = -1.0  # largest debt
-MIN_CREDIT_IDLE_S = -0.3  # the same in the idle class, where waiting is charged too: it may end soon after a flood
 SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
 IDLE_SHARE_FACTOR = 0.5  # the same in the idle class, where an organization that still gets half of its share stays
 # Of the balance in the idle class, where a flood has many sandboxes to read, and of an organization that is alone.
@@ -52,20 +51,8 @@ class CpuCredit:
     def __init__(self, now: float) -> None:
         self.balance_s = MAX_CREDIT_S
         self.active_at = self.updated_at = now
-        self.sandboxes: dict[FunctionSandbox, int] = {}  # with the CPU time, or in the idle class the demand, so far
+        self.sandboxes: dict[FunctionSandbox, int] = {}
         self.is_idle_class = False
-
-    def charged_us(self, sandbox: FunctionSandbox) -> int:
-        """Return the cost of a sandbox so far: its CPU time, in the idle class also the time that it waited for a CPU.
-
-        An organization that is served less, because the CPUs are busy, would otherwise leave the idle class.
-        """
-        return demand_us_of(sandbox) if self.is_idle_class else cpu_us_of(sandbox)
-
-    def set_class(self, is_idle_class: bool) -> None:
-        self.is_idle_class = is_idle_class
-        for sandbox in self.sandboxes:
-            self.sandboxes[sandbox] = self.charged_us(sandbox)
 
     def update(self, fair_s: float, spent_s: float, least_s: float = MIN_CREDIT_S) -> None:
         """Add what the organization earned while its fair share was `fair_s`, and subtract what it spent.
@@ -114,8 +101,7 @@ class Fairness:
         for sandbox in sandboxes:
             credit = self._credits.setdefault(sandbox.org, CpuCredit(now))
             credit.active_at = now
-            if sandbox not in credit.sandboxes:
-                credit.sandboxes[sandbox] = credit.charged_us(sandbox)
+            credit.sandboxes.setdefault(sandbox, cpu_us_of(sandbox))
             if credit.is_idle_class:
                 set_idle_class(sandbox, True)
         if len(self._credits) > known:
@@ -180,11 +166,10 @@ class Fairness:
             fair_s = self.cores / max(2, len(self._credits)) * elapsed_s
             spent = 0.0
             for sandbox, before in credit.sandboxes.items():
-                charged_us = credit.charged_us(sandbox)
-                spent += (charged_us - before) / 1e6
-                credit.sandboxes[sandbox] = charged_us
-            least_s = MIN_CREDIT_IDLE_S if credit.is_idle_class else MIN_CREDIT_S
-            credit.update(fair_s, spent, MIN_CREDIT_ALONE_S if is_alone else least_s)
+                cpu_us = cpu_us_of(sandbox)
+                spent += (cpu_us - before) / 1e6
+                credit.sandboxes[sandbox] = cpu_us
+            credit.update(fair_s, spent, MIN_CREDIT_ALONE_S if is_alone else MIN_CREDIT_S)
             # An organization that is alone takes CPU time from no other.
             if credit.balance_s < 0 and not is_alone:
                 self._set_idle_class(org, credit, True)
@@ -195,7 +180,7 @@ class Fairness:
         """Change the class of all sandboxes of an organization: one without a call now may get one at any time."""
         if credit.is_idle_class == is_idle_class:
             return
-        credit.set_class(is_idle_class)
+        credit.is_idle_class = is_idle_class
         for sandbox in self._by_org.get(org, set()) | credit.sandboxes.keys():
             if is_idle_class or (self._can_leave_idle and sandbox not in self._watched):
                 set_idle_class(sandbox, is_idle_class)
@@ -221,10 +206,6 @@ def runnable_us_of(sandbox: FunctionSandbox) -> int:
     except (OSError, ValueError):
         return 0
     return (int(ran) + int(waited)) // 1000
-
-
-def demand_us_of(sandbox: FunctionSandbox) -> int:
-    return max(cpu_us_of(sandbox), runnable_us_of(sandbox))
 
 
 def set_idle_class(sandbox: FunctionSandbox, on: bool) -> None:
