@@ -108,9 +108,11 @@ def _arguments() -> argparse.Namespace:
 
 def _run(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]:
     folder.mkdir()
-    started = time.monotonic()
+    started, stolen_before = time.monotonic(), machine.stolen_seconds()
     found = _measure(name, folder, given)
-    print(f"{name}: measured in {time.monotonic() - started:.0f} s", flush=True)
+    elapsed_s = time.monotonic() - started
+    stolen = (machine.stolen_seconds() - stolen_before) / elapsed_s / (os.cpu_count() or 1)
+    print(f"{name}: measured in {elapsed_s:.0f} s, {stolen:.1%} of the CPU time stolen by the host", flush=True)
     return found
 
 

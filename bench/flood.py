@@ -1,8 +1,9 @@
 """One organization floods calls, logs, uploads, pushes and streams at once; the p99 of other organizations is measured.
 
 The platform has all cores and its default rate limit. The others make requests at a fixed pace, one after another, on
-kept connections: a function call, a read of the API and a page of a site. Rounds with and without the flood alternate;
-a round without it begins when the work that the flood has queued is done.
+kept connections: a function call, a read of the API and a page of a site. Probes with and without the flood alternate;
+one without it begins when the work that the flood has queued is done. A round is one of each. The host of a virtual
+machine may take its CPUs away for milliseconds, which is all that a p99 then shows: such rounds are repeated.
 
 Clients on other machines would take no CPU time from the platform. So the measuring client has a realtime priority, and
 the clients of the flood are in an idle-class cgroup: they get only the CPU time that the platform leaves. SCHED_IDLE
@@ -20,7 +21,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -37,12 +37,15 @@ from moorage.runtime.sandbox.runs import cgroups as run_cgroups
 BAR = ratio_at_most(2)
 VICTIMS = 6  # organizations; each has a rate limit of its own
 FLOODER = VICTIMS  # the seat after them
+KINDS = ("calls", "API reads", "pages")
 TOKENS = 8  # of the flooder: each has a rate limit of its own
 NOBODY = 65534
 PACE_S = 0.02
 SETTLE_S = 3.0
 REST_S = 60.0  # the longest wait until the work that a flood left behind is done
 IDLE_SHARE = 0.9
+MAX_STOLEN = 0.005  # of the CPU time of a probe; a round with more is repeated
+MAX_REPEATS = 2  # for each round; after that, the rounds with the least stolen CPU time are taken
 BURN = "def main(params):\n    sum(i * i for i in range(200_000))\n    return {'statusCode': 200, 'body': 'x'}\n"
 TALK = "def main(params):\n    print('x' * 1_000_000)\n    return {'statusCode': 200, 'body': 'x'}\n"
 
@@ -63,9 +66,30 @@ FULL = Sizes(5, 8, callers=64, printers=16, uploaders=4, pushers=4, streams=50, 
 TINY = Sizes(1, 0.5, callers=2, printers=1, uploaders=1, pushers=1, streams=1, upload_bytes=1000)
 
 
+@dataclass
+class Probe:
+    """Requests of the other organizations."""
+
+    durations_ms: dict[str, list[float]]  # by kind
+    failed: int = 0
+    stolen: float = 0.0  # share of the CPU time that the host took
+
+
+@dataclass(frozen=True)
+class Round:
+    quiet: Probe
+    flooded: Probe
+
+    @property
+    def stolen(self) -> float:
+        return max(self.quiet.stolen, self.flooded.stolen)
+
+
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     figures = _measure(folder / "own", "flood", sizes)
-    if os.geteuid() == 0 and all(each.stat().st_mode & 1 for each in Path(__file__).parents):  # Others may enter it.
+    program = Path(sys.executable).resolve()
+    if os.geteuid() == 0 and all(each.stat().st_mode & 1 for each in (*Path(__file__).parents, *program.parents)):
+        # Other users may enter all these folders.
         figures += _measure(folder / "nobody", "flood, platform of an ordinary user", sizes, NOBODY)
     return figures
 
@@ -74,26 +98,28 @@ def _measure(folder: Path, name: str, sizes: Sizes, user: int | None = None) -> 
     seats = VICTIMS + 1
     with function_platform.running(folder, seats=seats, pinned=False, rate_limit=300, user=user) as platform:
         orders = _prepare(platform, folder, sizes)
-        quiet: dict[str, list[float]] = defaultdict(list)
-        flooded: dict[str, list[float]] = defaultdict(list)
-        failed = _probe(platform, 1.0, defaultdict(list))
-        for _ in range(sizes.rounds):
+        failed = _probe(platform, 1.0).failed  # The first requests open connections and load code.
+        rounds: list[Round] = []
+        for _ in range(sizes.rounds * (1 + MAX_REPEATS)):
             _wait_until_idle()
-            failed += _probe(platform, sizes.seconds, quiet)
+            quiet = _probe(platform, sizes.seconds)
             with _flood(platform, orders, folder):
-                failed += _probe(platform, sizes.seconds, flooded)
-        figures = [
-            Figure(
-                f"{name}: {kind} of other organizations, p99",
-                percentile(flooded[kind], 0.99),
-                "ms",
-                percentile(quiet[kind], 0.99),
-                "without the flood",
-                BAR,
-            )
-            for kind in quiet
-        ]
-        return [*figures, Figure(f"{name}: failed requests of other organizations", failed, "", bar=at_most(0))]
+                rounds.append(Round(quiet, _probe(platform, sizes.seconds)))
+            if sum(each.stolen <= MAX_STOLEN for each in rounds) == sizes.rounds:
+                break
+    failed += sum(each.quiet.failed + each.flooded.failed for each in rounds)
+    rounds = sorted(rounds, key=lambda each: each.stolen)[: sizes.rounds]
+    return [
+        *(_figure(name, kind, rounds) for kind in KINDS),
+        Figure(f"{name}: failed requests of other organizations", failed, "", bar=at_most(0)),
+        Figure(f"{name}: CPU time stolen by the host, worst round", rounds[-1].stolen * 100, "%"),
+    ]
+
+
+def _figure(name: str, kind: str, rounds: list[Round]) -> Figure:
+    flooded = percentile([ms for each in rounds for ms in each.flooded.durations_ms[kind]], 0.99)
+    quiet = percentile([ms for each in rounds for ms in each.quiet.durations_ms[kind]], 0.99)
+    return Figure(f"{name}: {kind} of other organizations, p99", flooded, "ms", quiet, "without the flood", BAR)
 
 
 def _prepare(platform: Platform, folder: Path, sizes: Sizes) -> Orders:
@@ -165,19 +191,19 @@ def _first_in_line() -> Iterator[None]:
             os.sched_setscheduler(0, *before)
 
 
-def _probe(platform: Platform, seconds: float, found: dict[str, list[float]]) -> int:
-    """Send one request after another at a fixed pace; return how many failed, and add the durations in ms."""
-    failed, number = 0, 0
+def _probe(platform: Platform, seconds: float) -> Probe:
+    """Send one request after another at a fixed pace."""
+    probe, number = Probe({kind: [] for kind in KINDS}), 0
     with ExitStack() as stack:
         stack.enter_context(_first_in_line())
-        ports = {"calls": platform.edge_port, "API reads": platform.api_port, "pages": platform.gateway_port}
+        ports = dict(zip(KINDS, (platform.edge_port, platform.api_port, platform.gateway_port), strict=True))
         links = {
             kind: stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)))
             for kind, port in ports.items()
         }
-        end = time.perf_counter() + seconds
-        while (began := time.perf_counter()) < end:
-            seat, kind = number // 3 % VICTIMS, ("calls", "API reads", "pages")[number % 3]
+        stolen_before, start = machine.stolen_seconds(), time.perf_counter()
+        while (began := time.perf_counter()) < start + seconds:
+            seat, kind = number // 3 % VICTIMS, KINDS[number % 3]
             number += 1
             path, headers = {
                 "calls": (platform.path(f"calm-{seat}", seat), {}),
@@ -188,13 +214,14 @@ def _probe(platform: Platform, seconds: float, found: dict[str, list[float]]) ->
                 links[kind].request("GET", path, headers=headers)
                 answer = links[kind].getresponse()
                 answer.read()
-                failed += answer.status != 200
+                probe.failed += answer.status != 200
             except (OSError, http.client.HTTPException):
                 links[kind].close()
-                failed += 1
-            found[kind].append((time.perf_counter() - began) * 1000)
+                probe.failed += 1
+            probe.durations_ms[kind].append((time.perf_counter() - began) * 1000)
             time.sleep(max(0.0, began + PACE_S - time.perf_counter()))
-    return failed
+        probe.stolen = (machine.stolen_seconds() - stolen_before) / seconds / (os.cpu_count() or 1)
+    return probe
 
 
 @contextmanager

@@ -51,6 +51,12 @@ def idle_seconds() -> float:
     return float(Path("/proc/uptime").read_text().split()[1])
 
 
+def stolen_seconds() -> float:
+    """Return the time that the host of a virtual machine took from all cores together while they had work."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, all of its threads, user and system, to the nanosecond.
 

@@ -18,6 +18,7 @@ def test_every_bar_of_a_flood_is_measured(tmp_path: Path) -> None:
         "API reads",
         "pages",
         "failed requests",
+        "CPU time stolen by the host, worst round",
     ]
     assert all(figure.ratio for figure in measured[:3])
     assert measured[3].value == 0
