@@ -243,6 +243,43 @@ def test_an_organization_leaves_the_idle_class_only_below_half_of_its_share(
     assert (credit.balance_s > 0) is has_gained
 
 
+@pytest.mark.boundary("tenant-to-tenant", "A flood that returns to the idle class stays there longer each time.")
+def test_an_organization_that_returns_soon_stays_in_the_idle_class_twice_as_long() -> None:
+    credit, now, stays = CpuCredit(now=0.0), 0.0, []
+
+    for pause_s in (0.0, 1.0, 1.0, 1.0, 60.0):  # in the normal class, before it returns
+        entered = now = now + pause_s
+        credit.change_class(True, now)
+        while not credit.may_leave_idle_class(now):
+            now += 1.0
+        stays.append(now - entered)
+        credit.change_class(False, now)
+
+    assert stays == [0.0, 4.0, 8.0, 16.0, 0.0]
+
+
+@pytest.mark.boundary("tenant-to-tenant", "A flood that gets little CPU time does not leave the idle class for that.")
+def test_an_organization_stays_in_the_idle_class_while_it_would_use_all_cpus(
+    fairness: Fairness, make_sandbox: MakeSandbox
+) -> None:
+    greedy = [make_sandbox(BURN) for _ in range(2)]
+    other, fairness.cores = make_sandbox(WAIT, org="2"), 0
+    check_until(fairness, lambda: greedy[0].is_idle_class, *greedy, other)
+
+    fairness.cores = 2
+    fairness._credits["1"].update(fair_s=1000, spent_s=0)
+    for _ in range(3):
+        time.sleep(0.45)  # more than the interval of updates in the idle class
+        fairness.check()
+        fairness._credits["1"].update(fair_s=1000, spent_s=0)
+    with_two_runnable = greedy[0].is_idle_class
+    greedy[1].group.freeze()
+    check_until(fairness, lambda: not greedy[0].is_idle_class, *greedy, other)
+    greedy[1].group.thaw()
+
+    assert with_two_runnable
+
+
 def test_one_organization_alone_has_the_machine_to_itself(fairness: Fairness, make_sandbox: MakeSandbox) -> None:
     sandbox = make_sandbox(BURN)
     fairness.cores = 0  # Any CPU use is above the share then.

@@ -7,6 +7,7 @@ its tasks get exactly the CPU time that no other task uses.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,11 @@ MAX_CREDIT_S = 0.3  # CPU time that an organization can accumulate
 MIN_CREDIT_S = -1.0  # largest debt
 SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
 IDLE_SHARE_FACTOR = 0.5  # the same in the idle class, where an organization that still gets half of its share stays
+# An organization that returns to the idle class soon after it left stays there at least this long, then twice as long
+# each time: a flood would otherwise change its class every few seconds, and others would wait for each of its turns.
+RETURN_S = 10.0
+MIN_STAY_S = 4.0
+MAX_STAY_S = 64.0
 # Of the balance in the idle class, where a flood has many sandboxes to read, and of an organization that is alone.
 SLOW_UPDATE_INTERVAL_S = 0.4
 MIN_CREDIT_ALONE_S = -0.05  # The debt of an organization that is alone counts when another one becomes active.
@@ -53,6 +59,17 @@ class CpuCredit:
         self.active_at = self.updated_at = now
         self.sandboxes: dict[FunctionSandbox, int] = {}
         self.is_idle_class = False
+        self._changed_at = -math.inf  # when it last entered or left the idle class
+        self._stay_s = 0.0
+
+    def change_class(self, is_idle_class: bool, now: float) -> None:
+        if is_idle_class:
+            has_returned = now - self._changed_at < RETURN_S
+            self._stay_s = min(MAX_STAY_S, max(MIN_STAY_S, 2 * self._stay_s)) if has_returned else 0.0
+        self.is_idle_class, self._changed_at = is_idle_class, now
+
+    def may_leave_idle_class(self, now: float) -> bool:
+        return self.is_idle_class and self.balance_s > MAX_CREDIT_S / 5 and now - self._changed_at >= self._stay_s
 
     def update(self, fair_s: float, spent_s: float, least_s: float = MIN_CREDIT_S) -> None:
         """Add what the organization earned while its fair share was `fair_s`, and subtract what it spent.
@@ -173,14 +190,15 @@ class Fairness:
             # An organization that is alone takes CPU time from no other.
             if credit.balance_s < 0 and not is_alone:
                 self._set_idle_class(org, credit, True)
-            elif credit.balance_s > MAX_CREDIT_S / 5:
+            elif credit.may_leave_idle_class(now) and sum(map(is_runnable, credit.sandboxes)) < max(1, self.cores):
+                # With as many runnable sandboxes as CPUs it would flood them all, however little CPU time it gets now.
                 self._set_idle_class(org, credit, False)
 
     def _set_idle_class(self, org: str, credit: CpuCredit, is_idle_class: bool) -> None:
         """Change the class of all sandboxes of an organization: one without a call now may get one at any time."""
         if credit.is_idle_class == is_idle_class:
             return
-        credit.is_idle_class = is_idle_class
+        credit.change_class(is_idle_class, time.monotonic())
         for sandbox in self._by_org.get(org, set()) | credit.sandboxes.keys():
             if is_idle_class or (self._can_leave_idle and sandbox not in self._watched):
                 set_idle_class(sandbox, is_idle_class)
@@ -206,6 +224,14 @@ def runnable_us_of(sandbox: FunctionSandbox) -> int:
     except (OSError, ValueError):
         return 0
     return (int(ran) + int(waited)) // 1000
+
+
+def is_runnable(sandbox: FunctionSandbox) -> bool:
+    """Whether PID 1 of the sandbox runs or waits for a CPU."""
+    try:
+        return Path(f"/proc/{sandbox.pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:
+        return False
 
 
 def set_idle_class(sandbox: FunctionSandbox, on: bool) -> None:
