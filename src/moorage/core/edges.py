@@ -40,8 +40,8 @@ class EdgePlaces(Validated):
     @classmethod
     def _hosts_have_ports(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
-            found = _HOST.fullmatch(host)
-            if found is None or not 0 < int(found[2]) < 2**16:
+            match = _HOST.fullmatch(host)
+            if match is None or not 0 < int(match[2]) < 2**16:
                 raise ValueError(f"{host} should be host:port")
         if len(set(hosts)) < len(hosts):
             raise ValueError("should name each host once")

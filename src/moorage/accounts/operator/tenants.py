@@ -67,8 +67,8 @@ _COUNT_USERS: Query[int] = Query(select(func.count()).select_from(account).where
 @across_organizations(_WHY)
 def page(tx: Tx, search: str, *, skip: int, most: int) -> tuple[list[Tenant], int]:
     """Return organizations whose name, slug, owner or id matches, newest first; and their number."""
-    found = {"pattern": _pattern(search), "id": int(search) if search.isdecimal() and len(search) < 19 else 0}
-    return tx.all(_PAGE, skip=skip, most=most, **found), tx.one(_COUNT, **found)
+    filters = {"pattern": _pattern(search), "id": int(search) if search.isdecimal() and len(search) < 19 else 0}
+    return tx.all(_PAGE, skip=skip, most=most, **filters), tx.one(_COUNT, **filters)
 
 
 @across_organizations(_WHY)
@@ -92,8 +92,8 @@ def metered(tx: Tx, org_id: int) -> dict[str, float]:
 @across_organizations(_WHY)
 def users_page(tx: Tx, search: str, status: str, *, skip: int, most: int) -> tuple[list[User], int]:
     """Return users whose mail address or name matches, newest first; and their number."""
-    found = {"pattern": _pattern(search), "status": status}
-    return tx.all(_USERS, skip=skip, most=most, **found), tx.one(_COUNT_USERS, **found)
+    filters = {"pattern": _pattern(search), "status": status}
+    return tx.all(_USERS, skip=skip, most=most, **filters), tx.one(_COUNT_USERS, **filters)
 
 
 def _pattern(search: str) -> str:

@@ -21,9 +21,9 @@ def create(path: Path) -> None:
 def script_of(path: Path) -> str:
     """Return the script that creates the tables, indexes and revision of a store without other rows."""
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+        cursor = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
         # SQLite creates its own tables by itself.
-        texts = [sql for name, sql in found.fetchall() if not name.startswith("sqlite_")]
+        texts = [sql for name, sql in cursor.fetchall() if not name.startswith("sqlite_")]
         (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     statements = ["\n".join(map(str.rstrip, text.splitlines())) for text in texts]
     statements.append(f"INSERT INTO alembic_version VALUES ('{revision}')")  # noqa: S608  # a revision of this code

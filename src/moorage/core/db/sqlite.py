@@ -120,14 +120,14 @@ class SnapshotDriver(SqliteDriver):
         if type(params) is not tuple:
             return super().rows(sql, params)
         key = (sql, params)
-        found = self._results.get(key)
-        if found is None:
-            found = super().rows(sql, params)
-            if len(found) <= MAX_KEPT_ROWS:
+        rows = self._results.get(key)
+        if rows is None:
+            rows = super().rows(sql, params)
+            if len(rows) <= MAX_KEPT_ROWS:
                 if len(self._results) >= MAX_KEPT_RESULTS:
                     self._results.clear()
-                self._results[key] = found
-        return found
+                self._results[key] = rows
+        return rows
 
 
 def _to_disk_full(error: BaseException) -> BaseException:

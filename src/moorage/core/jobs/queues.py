@@ -100,44 +100,44 @@ def failing(tx: Tx, state: FailingState, *, skip: int, most: int) -> tuple[list[
 
 @across_organizations(_WHY)
 def get(tx: Tx, job_id: int) -> FailingJob:
-    found = tx.find(_FIND, id=job_id)
-    if found is None:
+    failing_job = tx.find(_FIND, id=job_id)
+    if failing_job is None:
         raise NotFound("There is no such job")
-    return found
+    return failing_job
 
 
 @across_organizations(_WHY)
-def retry(tx: Tx, found: FailingJob, *, was_undone: bool) -> None:
+def retry(tx: Tx, failing_job: FailingJob, *, was_undone: bool) -> None:
     """Run a queued job now, or a failed one again from its first attempt.
 
     `was_undone`: the job's handler has already marked its resource as failed, and a user may have started another.
     """
-    if found.status == JobStatus.QUEUED:
-        tx.run(tables.POSTPONE, id=found.id, run_at=tx.now, now=tx.now)
-    elif found.status == JobStatus.FAILED:
+    if failing_job.status == JobStatus.QUEUED:
+        tx.run(tables.POSTPONE, id=failing_job.id, run_at=tx.now, now=tx.now)
+    elif failing_job.status == JobStatus.FAILED:
         if was_undone:
             raise Conflict("Its resource is marked as failed already; start the work again there, not the job")
         try:
             with tx.savepoint():
-                tx.run(_RETRY_FAILED, id=found.id, now=tx.now)
+                tx.run(_RETRY_FAILED, id=failing_job.id, now=tx.now)
         except UniqueClash:
             raise Conflict("An equal job is queued already") from None
     else:
-        raise Conflict(f"The job is {found.status}; only a failed or queued one can be tried again")
+        raise Conflict(f"The job is {failing_job.status}; only a failed or queued one can be tried again")
     for wake in tx.env.hooks.of(JOB_ADDED).values():
         tx.after_commit(wake)
 
 
 @across_organizations(_WHY)
-def discard(tx: Tx, found: FailingJob, undo: Callable[[], None] | None, why: str) -> None:
+def discard(tx: Tx, failing_job: FailingJob, undo: Callable[[], None] | None, why: str) -> None:
     """Remove a failed job from the list, or end a queued one as failed, with the effects of a failure (`undo`)."""
-    if found.status == JobStatus.FAILED:
-        tx.run(_REMOVE_FAILED, id=found.id)
-    elif found.status != JobStatus.QUEUED:
-        raise Conflict(f"The job is {found.status}; only a failed or queued one can be discarded")
+    if failing_job.status == JobStatus.FAILED:
+        tx.run(_REMOVE_FAILED, id=failing_job.id)
+    elif failing_job.status != JobStatus.QUEUED:
+        raise Conflict(f"The job is {failing_job.status}; only a failed or queued one can be discarded")
     elif undo is None:
         raise Conflict("Without this job its resource would stay in between two states; try it again instead")
-    elif tx.run(_FAIL_QUEUED, id=found.id, error=why, now=tx.now):
+    elif tx.run(_FAIL_QUEUED, id=failing_job.id, error=why, now=tx.now):
         undo()
     else:
         raise Conflict("The job was started just now")

@@ -93,7 +93,7 @@ def _module(tag: str, names: list[str], homes: dict[str, str], document: dict[st
     for each in types.used - set(names) - PAGES:
         foreign.setdefault(homes[each], set()).add(each)
     imports += [
-        f"from moorage.client.models.{home} import {', '.join(sorted(found))}" for home, found in foreign.items()
+        f"from moorage.client.models.{home} import {', '.join(sorted(models))}" for home, models in foreign.items()
     ]
     title = f"Models of the group {tag.replace('_', ' ')}"
     return HEADER.format(title=title) + "\n" + "\n".join(imports) + f"\n\n\n{body}\n"
@@ -106,11 +106,11 @@ def _ordered(names: list[str], schemas: dict[str, Any]) -> list[str]:
 
 def _input_names(document: dict[str, Any]) -> set[str]:
     schemas = document["components"]["schemas"]
-    found: set[str] = set()
+    names: set[str] = set()
 
     def add(name: str) -> None:
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             for each in refs(schemas[name]):
                 add(each)
 
@@ -118,7 +118,7 @@ def _input_names(document: dict[str, Any]) -> set[str]:
         for operation in operations.values():
             for name in refs(operation.get("requestBody", {})):
                 add(name)
-    return found
+    return names
 
 
 def _model(name: str, schema: dict[str, Any], types: Types) -> str:

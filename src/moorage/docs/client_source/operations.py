@@ -75,17 +75,17 @@ def short_name(operation_id: str, tag: str) -> str:
 
 def groups(document: dict[str, Any], types: Types) -> dict[str, list[Method]]:
     """Return the methods of each tag."""
-    found: dict[str, list[Method]] = {}
+    methods_by_tag: dict[str, list[Method]] = {}
     for path, operations in document["paths"].items():
         for http, operation in operations.items():
             if operation["operationId"] not in LEFT_OUT:
                 method = _method(http, path, operation, document, types)
-                found.setdefault(operation["tags"][0], []).append(method)
-    for tag, methods in found.items():
+                methods_by_tag.setdefault(operation["tags"][0], []).append(method)
+    for tag, methods in methods_by_tag.items():
         names = [method.name for method in methods]
         if doubled := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two operations of {tag} get the name {', '.join(doubled)}")
-    return found
+    return methods_by_tag
 
 
 def _method(http: str, path: str, operation: dict[str, Any], document: dict[str, Any], types: Types) -> Method:
@@ -130,7 +130,7 @@ def _add_body(method: Method, body: dict[str, Any] | None, document: dict[str, A
     method.has_optional_body = not body.get("required", False)
     schema = content["schema"]
     parts = schema.get("allOf", [schema])
-    name = next((found for part in parts if (found := ref_name(part))), None)
+    name = next((reference for part in parts if (reference := ref_name(part))), None)
     resolved = document["components"]["schemas"][name] if name else parts[0]
     if method.is_form:
         method.body = [*_arguments(resolved, types), Argument("file", "Upload", _file_field(parts))]
@@ -149,13 +149,13 @@ def _file_field(parts: list[dict[str, Any]]) -> str:
 
 def _arguments(schema: dict[str, Any], types: Types) -> list[Argument]:
     required = set(schema.get("required", ()))
-    found = []
+    arguments = []
     for name, kind in schema.get("properties", {}).items():
         if name in required:
-            found.append(Argument(snake(name), types.of(kind), name))
+            arguments.append(Argument(snake(name), types.of(kind), name))
         else:
-            found.append(Argument(snake(name), f"{types.of(kind)} | UnsetType", name, "UNSET"))
-    return found
+            arguments.append(Argument(snake(name), f"{types.of(kind)} | UnsetType", name, "UNSET"))
+    return arguments
 
 
 def _add_answer(method: Method, responses: dict[str, Any], types: Types) -> None:

@@ -185,10 +185,10 @@ def _refusal_of_long_paths() -> list[Route]:
 def _resolution_of_plain_escapes() -> list[Route]:
     """Rewrite `/%61` to `/a`, the same address; other escapes are never decoded twice."""
     escapes = {f"%{ord(char):{kind}}": char for char in UNRESERVED for kind in ("02x", "02X")}
-    found = "^[^?]*%(?:2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])"
+    pattern = "^[^?]*%(?:2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])"
     substrings = [{"find": escape, "replace": char} for escape, char in escapes.items()]
     return [
-        _map(_URI, [_ESCAPES], [("input_regexp", found, ["plain"])]),
+        _map(_URI, [_ESCAPES], [("input_regexp", pattern, ["plain"])]),
         {"match": [_has(_ESCAPES, "plain")], "handle": [{"handler": "rewrite", "uri_substring": substrings}]},
     ]
 

@@ -77,32 +77,32 @@ def as_json(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def check_system(name: str = sys.platform) -> Check:
-    found = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    system = f"{platform.system()} {platform.release()} on {platform.machine()}"
     if name != "linux":
-        return Check("system", State.FAIL, found, "run Moorage on Linux: its sandboxes need Linux namespaces")
-    return Check("system", State.OK, found)
+        return Check("system", State.FAIL, system, "run Moorage on Linux: its sandboxes need Linux namespaces")
+    return Check("system", State.OK, system)
 
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
-    found = ".".join(map(str, version))
+    release = ".".join(map(str, version))
     if version[:2] < OLDEST_PYTHON:
-        return Check("python", State.FAIL, found, "install Python 3.11 to 3.14 and make the environment anew")
+        return Check("python", State.FAIL, release, "install Python 3.11 to 3.14 and make the environment anew")
     if version[:2] > NEWEST_PYTHON:
-        return Check("python", State.WARN, found, "Moorage is tested on 3.11 to 3.14: use one of those")
-    return Check("python", State.OK, found)
+        return Check("python", State.WARN, release, "Moorage is tested on 3.11 to 3.14: use one of those")
+    return Check("python", State.OK, release)
 
 
 def check_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Check:
-    found = ".".join(map(str, version))
+    release = ".".join(map(str, version))
     if version < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
-        return Check("sqlite", State.FAIL, found, f"use a Python that is built with SQLite {oldest} or newer")
-    return Check("sqlite", State.OK, found)
+        return Check("sqlite", State.FAIL, release, f"use a Python that is built with SQLite {oldest} or newer")
+    return Check("sqlite", State.OK, release)
 
 
 def check_git() -> Check:
-    found, fix = git_version(), "install git 2.30 or newer (Debian, Ubuntu: apt install git)"
-    return Check("git", State.FAIL, "missing or too old", fix) if found is None else Check("git", State.OK, found)
+    version, fix = git_version(), "install git 2.30 or newer (Debian, Ubuntu: apt install git)"
+    return Check("git", State.FAIL, "missing or too old", fix) if version is None else Check("git", State.OK, version)
 
 
 def check_caddy() -> Check:
@@ -123,23 +123,23 @@ def check_disk(settings: Settings, free_mb: int | None = None) -> Check:
     if free_mb is None:
         free_mb = shutil.disk_usage(_nearest(settings.data)).free // 2**20
     reserve = settings.disk_reserve_mb
-    found = f"{free_mb} MB free, {reserve} MB are kept in reserve"
+    space = f"{free_mb} MB free, {reserve} MB are kept in reserve"
     if free_mb < reserve:
         fix = f"free some space under {settings.data}, or lower MOORAGE_DISK_RESERVE_MB: uploads and builds are refused"
-        return Check("disk", State.FAIL, found, fix)
+        return Check("disk", State.FAIL, space, fix)
     if free_mb < 2 * reserve:
-        return Check("disk", State.WARN, found, f"free some space under {settings.data} soon")
-    return Check("disk", State.OK, found)
+        return Check("disk", State.WARN, space, f"free some space under {settings.data} soon")
+    return Check("disk", State.OK, space)
 
 
 def check_memory(meminfo: str | None = None) -> Check:
     lines = (line.split() for line in (meminfo or Path("/proc/meminfo").read_text()).splitlines())
     kilobytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
     available = kilobytes.get("MemAvailable:", 0) // 1024
-    found = f"{available} MB available of {kilobytes.get('MemTotal:', 0) // 1024} MB"
+    memory = f"{available} MB available of {kilobytes.get('MemTotal:', 0) // 1024} MB"
     if available < LEAST_MEMORY_MB:
-        return Check("memory", State.WARN, found, f"give it at least {LEAST_MEMORY_MB} MB, or builds will be killed")
-    return Check("memory", State.OK, found)
+        return Check("memory", State.WARN, memory, f"give it at least {LEAST_MEMORY_MB} MB, or builds will be killed")
+    return Check("memory", State.OK, memory)
 
 
 def check_ports(settings: Settings, running: bool) -> Check:
@@ -197,14 +197,14 @@ def check_data(settings: Settings, user: int | None = None) -> Check:
 
 def check_clock(settings: Settings, now_s: float | None = None) -> Check:
     now = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
-    found = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    clock = f"{now:%Y-%m-%d %H:%M:%S} UTC"
     fix = "set the clock, and keep it right: timedatectl set-ntp true"
     if now < EARLIEST:
-        return Check("clock", State.FAIL, f"{found} is in the past", fix)
+        return Check("clock", State.FAIL, f"{clock} is in the past", fix)
     written = _last_written(settings.folder("store"))
     if written > now + timedelta(minutes=1):
-        return Check("clock", State.WARN, f"{found} is before the store was last written ({written:%Y-%m-%d})", fix)
-    return Check("clock", State.OK, found)
+        return Check("clock", State.WARN, f"{clock} is before the store was last written ({written:%Y-%m-%d})", fix)
+    return Check("clock", State.OK, clock)
 
 
 def check_locale() -> Check:
@@ -216,13 +216,13 @@ def check_locale() -> Check:
 
 def check_files(limits: tuple[int, int] | None = None) -> Check:
     soft, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{'unlimited' if soft == resource.RLIM_INFINITY else soft} at once"
+    limit = f"{'unlimited' if soft == resource.RLIM_INFINITY else soft} at once"
     if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
-        return Check("open files", State.OK, found)
+        return Check("open files", State.OK, limit)
     fix = f"ulimit -n {LEAST_FILES} (in a systemd service: LimitNOFILE={LEAST_FILES})"
     if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
         fix += f"; the hard limit of {hard} has to be raised by root"
-    return Check("open files", State.WARN if soft >= FEWEST_FILES else State.FAIL, found, fix)
+    return Check("open files", State.WARN if soft >= FEWEST_FILES else State.FAIL, limit, fix)
 
 
 def check_mode(settings: Settings) -> Check:

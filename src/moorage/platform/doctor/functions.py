@@ -41,8 +41,10 @@ def check_limits(report: Report) -> Check:
     held = [LIMITS[each] for each in LIMITS if each in report.controllers]
     lacking = [LIMITS[each] for each in LIMITS if each not in report.controllers]
     if lacking:
-        found = f"{kind}; held: {', '.join(held) or 'none'}; for each process only, and less strictly: {_join(lacking)}"
-        return Check(name, State.WARN, found, "run Moorage as root, or as a systemd service with Delegate=yes")
+        summary = (
+            f"{kind}; held: {', '.join(held) or 'none'}; for each process only, and less strictly: {_join(lacking)}"
+        )
+        return Check(name, State.WARN, summary, "run Moorage as root, or as a systemd service with Delegate=yes")
     if "idle" not in report.controllers:
         fix = "use Linux 5.15 or newer: functions that use too much would then run only when nothing else wants to"
         return Check(name, State.WARN, f"{kind}; held: {_join(held)}; groups cannot be made idle", fix)

@@ -44,8 +44,8 @@ def opened(settings: Settings) -> Iterator[sqlite3.Connection]:
 
 
 def _check_revision(connection: sqlite3.Connection, path: Path) -> None:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (REVISIONS,)).fetchone()
-    if found is None:
+    row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (REVISIONS,)).fetchone()
+    if row is None:
         raise CannotMove(f"{path} is no store of Moorage; is --data right?")
     revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     if revision != (HEAD,):

@@ -88,8 +88,8 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     linked = [rule for each in tx.env.hooks.call(EGRESS, tx, org_id, project.id) for rule in each]
     plan = decode(deployment.plan, Plan)
     release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
-    found = [] if is_fork else databases.linked(tx, org_id, project.id)
-    parts = databases.variables(found, plan, env)
+    linked_databases = [] if is_fork else databases.linked(tx, org_id, project.id)
+    parts = databases.variables(linked_databases, plan, env)
     settings = tx.env.settings
     url = projects.url_of(settings, projects.host_of(settings, (preview or project).name))
     keys = [name for name in plan.keys if name not in env and name not in parts]
@@ -97,7 +97,7 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     return replace(
         release,
         env={**dict(plan.values), **own_address.fill(plan.own_addresses, url), **made, **env, **parts},
-        hidden=[*release.hidden, *made.values(), *databases.secrets_of(found, parts)],
+        hidden=[*release.hidden, *made.values(), *databases.secrets_of(linked_databases, parts)],
     )
 
 

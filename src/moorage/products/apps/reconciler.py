@@ -83,11 +83,11 @@ class AppReconciler:
         """Become the owner of unowned replicas and volumes that are on this machine; return all owned replicas."""
         mine, states = self._db.env.machine.id, self._engine.states()
         unowned = [row for row in rows if row.machine_id != mine]
-        found = [row for row in unowned if row.key in states or self._db.dialect == "sqlite"]
+        local_rows = [row for row in unowned if row.key in states or self._db.dialect == "sqlite"]
         volumes = projects_with_volumes(await self._launcher.engine.volumes.names())
-        if mine and (found or volumes):
-            await self._db.write(partial(placing.claim, rows=found, volumes=volumes))
-        return [replace(row, machine_id=mine) for row in rows if row not in unowned or row in found]
+        if mine and (local_rows or volumes):
+            await self._db.write(partial(placing.claim, rows=local_rows, volumes=volumes))
+        return [replace(row, machine_id=mine) for row in rows if row not in unowned or row in local_rows]
 
     async def run(self) -> None:
         await self.rounds.run(self.round)

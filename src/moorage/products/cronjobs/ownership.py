@@ -70,9 +70,9 @@ def _lost(tx: Tx) -> list[Execution]:
 def committed_memory(tx: Tx) -> Counter[int]:
     """Return the memory in MB of open runs by machine."""
     memory: Counter[int] = Counter()
-    for machine_id, tier, count in tx.all(tables.COUNT_BY_TIER):
-        found = tiers.find_tier(tier)
-        memory[machine_id] += int(found.memory * service.MB_OF_GB) * count if found is not None else 0
+    for machine_id, key, count in tx.all(tables.COUNT_BY_TIER):
+        tier = tiers.find_tier(key)
+        memory[machine_id] += int(tier.memory * service.MB_OF_GB) * count if tier is not None else 0
     return memory
 
 

@@ -93,8 +93,8 @@ def _add_reads(router: Router) -> None:
         place, key = f"projects:{caller.org_id}:{query.slug}", tx.env.cursor_key
         position = read_cursor(key, place, query.cursor)
         before = position[0] if position else MAX_ID
-        found = service.page(tx, caller.org_id, before=before, most=query.limit + 1, slug=query.slug)
-        page, more = cut(key, place, found, query.limit, lambda project: project.id)
+        rows = service.page(tx, caller.org_id, before=before, most=query.limit + 1, slug=query.slug)
+        page, more = cut(key, place, rows, query.limit, lambda project: project.id)
         latest = [deployments.find(tx, caller.org_id, each.latest_deployment_id or 0) for each in page]
         items = [
             ProjectListItem.of(each, tx.env.settings, latest_of(newest))

@@ -350,9 +350,9 @@ class Sources:
         for parent, commit, place in pending:  # grows
             if not (place.work_tree / submodules.FILE).is_file():
                 continue
-            found = await submodules.read(place.git, place.repository, commit)
-            fitting = found[: max(0, submodules.MAX_COUNT - count)]
-            count += len(found)
+            entries = await submodules.read(place.git, place.repository, commit)
+            fitting = entries[: max(0, submodules.MAX_COUNT - count)]
+            count += len(entries)
             for each in fitting:
                 try:
                     pending.append(await self._add_submodule(org_id, each, parent, place, say, is_own=is_own))

@@ -38,10 +38,10 @@ def try_path(redirects: Sequence[RedirectRule], headers: Sequence[HeaderRule], o
     encoded, has_query, query = target.partition("#")[0].partition("?")
     path, trial = _decoded(encoded), Trial(final=target)
     while len(trial.hops) < MAX_HOPS:
-        found = _first(parsed, path)
-        if found is None:
+        match = _first(parsed, path)
+        if match is None:
             break
-        number, values = found
+        number, values = match
         redirect = parsed[number]
         location = _location(redirect, values, f"?{query}" if has_query else "")
         trial.hops.append(Hop(number, redirects[number], location))
@@ -81,8 +81,8 @@ def _location(redirect: Redirect, values: tuple[str, ...], query: str) -> str:
 
 def _headers(rules: Sequence[HeaderRule], path: str) -> list[tuple[int, HeaderRule]]:
     """Return the rules that apply; among rules for the same header the first one wins."""
-    found: dict[str, tuple[int, HeaderRule]] = {}
+    winners: dict[str, tuple[int, HeaderRule]] = {}
     for number, rule in enumerate(rules):
         if parse_source(rule.source).match(path) is not None:
-            found.setdefault(rule.name.lower(), (number, rule))
-    return list(found.values())
+            winners.setdefault(rule.name.lower(), (number, rule))
+    return list(winners.values())

@@ -131,11 +131,11 @@ class Builder:
         self, request: BuildRequest, folder: reading.Folder, plan: Plan, sink: Sink, slot: int, later: Say
     ) -> Plan:
         """Run a build, and again with the version of a language that it needs; returns the plan with that version."""
-        found = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
+        toolset = await threads.to_end(toolchains.find, self._settings, folder, plan, later)
         is_last = False
         for left in reversed(range(MAX_BUILDS)):
             is_last = is_last or not left
-            build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found, is_last=is_last)
+            build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, toolset, is_last=is_last)
             try:
                 await build.run(slot, self._caches)
                 break
@@ -146,11 +146,11 @@ class Builder:
                 is_last, plan = not node, replace(plan, node=node or plan.node)
             except NeedsPython as error:
                 newer = await threads.to_end(
-                    toolchains.find_newer, self._settings, folder, found, error.specifier, later
+                    toolchains.find_newer, self._settings, folder, toolset, error.specifier, later
                 )
                 if newer is None:
                     raise
-                found = newer
+                toolset = newer
         return plan
 
     async def _build_image(self, request: BuildRequest, folder: reading.Folder, plan: Plan, sink: Sink) -> Built:
@@ -217,7 +217,7 @@ class _Build:
         plan: Plan,
         sink: Sink,
         is_sandboxed: bool,
-        found: toolchains.Toolchains,
+        toolset: toolchains.Toolchains,
         *,
         is_last: bool,  # no other version of a language is tried after it
     ) -> None:
@@ -234,10 +234,10 @@ class _Build:
         self._environment = environment.BuildEnvironment(
             settings,
             is_sandboxed=is_sandboxed,
-            python=found.python,
-            uv=found.uv,
-            go=found.go,
-            jekyll=found.jekyll,
+            python=toolset.python,
+            uv=toolset.uv,
+            go=toolset.go,
+            jekyll=toolset.jekyll,
             node=versions.find(settings, plan.node),
             node_options=_node_options(place, plan.node) if place else "",
             has_pnpm=manager is not None and manager.name == "pnpm",

@@ -86,8 +86,8 @@ def lacks_database(sentence: str, parts: Collection[str] = ()) -> bool:
 
 def needed_python(output: str) -> str:
     """Return the version of Python that a dependency needs, such as `>=3.12`; "" if that is not the failure."""
-    found = _OTHER_PYTHON.findall(_COLOURS.sub("", output[-MAX_OUTPUT_CHARS:]))
-    return str(found[-1][1]) if found else ""
+    matches = _OTHER_PYTHON.findall(_COLOURS.sub("", output[-MAX_OUTPUT_CHARS:]))
+    return str(matches[-1][1]) if matches else ""
 
 
 def refused_visitors(output: str) -> str | None:
@@ -98,12 +98,12 @@ def refused_visitors(output: str) -> str | None:
 
 def error_line(output: str) -> str | None:
     """Return the last line that names an error, without the prefix of a process manager."""
-    found = None
+    error = None
     for line in output.splitlines():
         match = _ERROR.search(line.strip()[:MAX_LINE_CHARS])
         if match and not _NOISE.search(line[:MAX_LINE_CHARS]):
-            found = match[0]
-    return found if found is None or len(found) <= MAX_CHARS else f"{found[:MAX_CHARS]}…"
+            error = match[0]
+    return error if error is None or len(error) <= MAX_CHARS else f"{error[:MAX_CHARS]}…"
 
 
 def rule(pattern: str, sentence: str | Callable[[re.Match[str]], str]) -> Rule:

@@ -119,11 +119,11 @@ def _trusted_hosts(folder: reading.Folder, domain: str) -> dict[str, str]:
         packages = folder.node_packages
     except BuildFailed:  # The build may have left an invalid package.json.
         return {}
-    found = {"AUTH_TRUST_HOST": "true"} if any(name == "next-auth" or "@auth/" in name for name in packages) else {}
+    variables = {"AUTH_TRUST_HOST": "true"} if any(name == "next-auth" or "@auth/" in name for name in packages) else {}
     if "@angular/ssr" in packages:
         headers = "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
-        found |= {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers}
-    return found
+        variables |= {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers}
+    return variables
 
 
 def _django(folder: reading.Folder, own: Mapping[str, str], place: str) -> dict[str, str]:

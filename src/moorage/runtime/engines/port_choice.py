@@ -72,6 +72,6 @@ def preferred(ports: Collection[int]) -> int:
 def describe(chosen: int, ports: Collection[int]) -> str:
     if len(ports) == 1:
         return f"it listens on port {chosen} and not on PORT: requests go to {chosen}. Read the variable PORT to choose"
-    found = ", ".join(map(str, ports))
+    numbers = ", ".join(map(str, ports))
     advice = "Listen on PORT, or set the variable PORT to another one, to choose"
-    return f"it listens on the ports {found} and not on PORT: requests go to {chosen}. {advice}"
+    return f"it listens on the ports {numbers} and not on PORT: requests go to {chosen}. {advice}"

@@ -26,12 +26,18 @@ _LAYERS = (OCI_LAYER, "application/vnd.docker.image.rootfs.diff.tar")
 _PACKINGS = frozenset({"", "+gzip", "+zstd", ".gzip", ".zstd"})
 _BASELINES = {"arm64": "v8", "amd64": "v1"}  # variants that every machine of the architecture can run
 MAX_LAYERS = 256
+MAX_VALUES = 100_000  # of a JSON document
 MAX_WORDS = 1_000
 MAX_TEXT = 128 * 1024  # characters of one argument, as in Linux (MAX_ARG_STRLEN), and of all arguments together
 MAX_PATH = 4_096
 MAX_HEALTH_S = 86_400
 MAX_HEALTH_RETRIES = 1_000
+_BEFORE_VALUES = (b",", b"[", b"{")  # In texts they count too.
 DEFAULT_SHELL = ("/bin/sh", "-c")
+
+
+class TooManyValues(ValueError):
+    """A JSON document has more than MAX_VALUES values."""
 
 
 class BadImage(PullFailed):
@@ -109,7 +115,7 @@ class ImageConfig:
 
 def parse_manifest(body: bytes, content_type: str) -> Manifest | Index:
     """Parse the document of a tag or digest; raises BadImage."""
-    document = _document(body, "manifest")
+    document = read_object(body, "manifest")
     kind = _text(document.get("mediaType") or content_type, "media type").partition(";")[0].strip()
     if document.get("schemaVersion") == 1 or kind.startswith("application/vnd.docker.distribution.manifest.v1"):
         raise BadImage("the image has the old format of Docker (schema 1): push it again with a current tool")
@@ -135,7 +141,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
 
 def parse_config(body: bytes, architecture: str) -> ImageConfig:
     """Parse an image's configuration; raises BadImage, also for another architecture."""
-    document = _document(body, "configuration")
+    document = read_object(body, "configuration")
     platform = {"os": document.get("os") or "linux", "architecture": document.get("architecture") or architecture}
     if platform != {"os": "linux", "architecture": architecture}:
         raise BadImage(f"the image is for {_platform_text(platform)}; this machine is linux/{architecture}")
@@ -169,14 +175,14 @@ def read_config(stored: Mapping[str, Any]) -> ImageConfig:
 
 def _ports(value: object) -> tuple[int, ...]:
     """Return the TCP ports of `{"80/tcp": {}, "53/udp": {}, "8000": {}}`."""
-    found = set()
+    ports = set()
     for name in _object(value or {}, "ExposedPorts"):
         number, _, protocol = _text(name, "ExposedPorts").partition("/")
         if not (number.isascii() and number.isdigit() and len(number) <= 5 and 0 < int(number) < 65_536):
             raise BadImage(f"the image's ExposedPorts has the invalid port {name[:40]!r}")
         if protocol in ("", "tcp"):
-            found.add(int(number))
-    return tuple(sorted(found))
+            ports.add(int(number))
+    return tuple(sorted(ports))
 
 
 def _stop_signal(value: object) -> int:
@@ -296,9 +302,22 @@ def _descriptor(value: dict[str, Any]) -> Descriptor:
     return Descriptor(_text(value.get("mediaType"), "media type"), digest, size)
 
 
-def _document(body: bytes, name: str) -> dict[str, Any]:
+def read_json(body: bytes) -> Any:
+    """Parse an untrusted document of a few MB; raises ValueError and RecursionError.
+
+    Millions of values take seconds, in which no other thread runs: the parser never releases the interpreter lock.
+    """
+    if sum(map(body.count, _BEFORE_VALUES)) > MAX_VALUES:
+        raise TooManyValues
+    return json.loads(body)
+
+
+def read_object(body: bytes, name: str) -> dict[str, Any]:
+    """Parse a document of an image; raises BadImage."""
     try:
-        return _object(json.loads(body), name)
+        return _object(read_json(body), name)
+    except TooManyValues:
+        raise BadImage(f"the image's {name} has more than {MAX_VALUES:,} values") from None
     except (ValueError, RecursionError):  # ValueError includes invalid UTF-8.
         raise BadImage(f"the image's {name} is not JSON") from None
 

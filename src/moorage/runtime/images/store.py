@@ -360,12 +360,12 @@ class Images:
 
     def _unpacked_layers(self) -> list[tuple[list[str], Path]]:
         """Return the layers and roots of all images that are unpacked here."""
-        found = []
+        images = []
         for digest in self.stored():
             with contextlib.suppress(FileNotFoundError):
                 note = json.loads(self._image_file(digest).read_bytes())
-                found.append((note.get("layers") or [], self._image_folder(digest) / "root"))
-        return found
+                images.append((note.get("layers") or [], self._image_folder(digest) / "root"))
+        return images
 
     def _check_room(self, more_bytes: int = 0) -> None:
         """Raise PullFailed if less than the reserve would stay free."""

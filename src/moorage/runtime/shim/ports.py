@@ -95,15 +95,15 @@ def share(held: socket.socket, address: str) -> socket.socket:
 def listening(pids: Iterable[int]) -> set[int]:
     """Return the TCP ports on which these processes listen, and which 127.0.0.1 reaches."""
     inodes = {inode for pid in pids for inode in _socket_inodes(pid)}
-    found = set()
+    ports = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 _, local, _, state, *_, inode = line.split()[:10]
                 address, _, port = local.partition(":")
                 if int(state, 16) == tcp_sockets.LISTEN and inode in inodes and address in _REACHED_AT_LOOPBACK:
-                    found.add(int(port, 16))
-    return found
+                    ports.add(int(port, 16))
+    return ports
 
 
 def _socket_inodes(pid: int) -> Iterator[str]:

@@ -58,7 +58,7 @@ class WatchedReplica(Protocol):
 
     def on_port_used(self) -> None: ...
 
-    def on_other_ports(self, found: Collection[int]) -> None: ...
+    def on_other_ports(self, port_numbers: Collection[int]) -> None: ...
 
     def log(self, text: str) -> None: ...
 
@@ -103,13 +103,13 @@ class ResourceWatch:
         if not self._polls_for_listener:
             return
         supervisor = self._supervisor
-        found = ports.listening(process_tree.with_descendants([run.pid]))
-        if supervisor.assigned_port in found:
+        port_numbers = ports.listening(process_tree.with_descendants([run.pid]))
+        if supervisor.assigned_port in port_numbers:
             supervisor.on_port_used()
-        elif supervisor.port in found:  # chosen in an earlier run
+        elif supervisor.port in port_numbers:  # chosen in an earlier run
             supervisor.on_listening()
         elif not isinstance(supervisor.spec, ShimServer):
-            supervisor.on_other_ports(found)
+            supervisor.on_other_ports(port_numbers)
 
     def _check_changes(self, run: Run) -> None:
         """Warn once of files in the application folder, which do not last."""

@@ -44,7 +44,7 @@ LINKED: Hook[[Tx, int, int], list[LinkedDatabase]] = Hook("app.databases")
 
 
 def linked(tx: Tx, org_id: int, project_id: int) -> list[LinkedDatabase]:
-    return [each for found in tx.env.hooks.call(LINKED, tx, org_id, project_id) for each in found]
+    return [each for databases in tx.env.hooks.call(LINKED, tx, org_id, project_id) for each in databases]
 
 
 def secrets_of(databases: Sequence[LinkedDatabase], values: Mapping[str, str]) -> list[str]:
@@ -59,15 +59,15 @@ def variables(databases: Sequence[LinkedDatabase], plan: Plan, own: Mapping[str,
     The oldest database of each engine counts. A URL gets the scheme of the repository's example, such as
     `postgresql+asyncpg`.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for database in reversed(databases):
         templates = {**_STANDARD[database.engine], **(dict(plan.parts) if database.engine == plan.database else {})}
         filled = {name: template.format(**database.parts) for name, template in templates.items()}
-        found |= {
+        values |= {
             name: value
             for name, value in filled.items()
             if name not in own or (name == database.secret and own[name] == database.parts["url"])
         }
         if database.is_created:
-            found[CREATED_DATABASE] = database.engine
-    return found
+            values[CREATED_DATABASE] = database.engine
+    return values

@@ -127,9 +127,9 @@ def keep_volume(tx: Tx, org_id: int, project_id: int, machine_id: int) -> None:
     tx.find(tables.ADD_VOLUME, org_id=org_id, project_id=project_id, machine_id=machine_id, created_at=tx.now)
 
 
-def memory_of(tier: str | None) -> int:
-    found = tiers.find_tier(tier or tiers.DEFAULT_OF_APPS)
-    return int(found.memory * MB_OF_GB) if found is not None else 0
+def memory_of(key: str | None) -> int:
+    tier = tiers.find_tier(key or tiers.DEFAULT_OF_APPS)
+    return int(tier.memory * MB_OF_GB) if tier is not None else 0
 
 
 @across_organizations(_WHY)

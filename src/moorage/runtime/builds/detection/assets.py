@@ -52,14 +52,14 @@ def _beside(folder: Folder, language: str) -> Iterator[Folder]:
 
 def _embedded(folder: Folder) -> list[str]:
     """Return the folders with a front end that contain files which Go embeds."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for name, text in go.texts(folder).items():
         for words in _EMBEDDED.findall(text):
             for word in words.split():
                 target = word.strip('"`').removeprefix("all:")
                 parts = os.path.normpath(f"{os.path.dirname(name)}/{target}".lstrip("/")).split("/")
-                found |= {"/".join(parts[:depth]): None for depth in range(1, len(parts)) if ".." not in parts}
-    return [each for each in found if folder.has(f"{each}/package.json")]
+                paths |= {"/".join(parts[:depth]): None for depth in range(1, len(parts)) if ".." not in parts}
+    return [each for each in paths if folder.has(f"{each}/package.json")]
 
 
 def _runs_hugo(folder: Folder, script: str) -> bool:

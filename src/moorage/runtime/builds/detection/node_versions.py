@@ -90,24 +90,24 @@ def _for_new_tools(folder: Folder, wanted: Wanted | None) -> Wanted | None:
 
 def _of_new_tools(folder: Folder) -> list[Wanted]:
     """Return the versions that the tools of package.json and its package manager run with."""
-    found = {}
+    requirements = {}
     for name, oldest_major, range_ in _NEW_TOOLS:
         version = folder.node_packages.get(name, "")
         match = re.match(r"[\^~>=v\s]*(\d{1,4})\b", version)
         if version in _NEWEST or (match and int(match[1]) >= oldest_major):
             shown = match[1] if match else version
-            found[name] = Wanted(f"{name} {shown} of package.json", range_, range_)
+            requirements[name] = Wanted(f"{name} {shown} of package.json", range_, range_)
     root = install_folder(folder)
     manager = (root.package or {}).get("packageManager")
     if isinstance(manager, str) and _NEW_PNPM.match(manager):
-        found["pnpm"] = Wanted("packageManager of package.json", _NODE_OF_NEW_PNPM, _NODE_OF_NEW_PNPM)
-    return list(found.values())
+        requirements["pnpm"] = Wanted("packageManager of package.json", _NODE_OF_NEW_PNPM, _NODE_OF_NEW_PNPM)
+    return list(requirements.values())
 
 
 def _common(first: str, second: str) -> str:
     """Return the range of the versions in two ranges; "" where there is none."""
     pairs = (f"{_comparators(one)} {other}".strip() for one in first.split("||") for other in second.split("||"))
-    return " || ".join(each for each in pairs if (found := _interval(each)) and found[0] < found[1])
+    return " || ".join(each for each in pairs if (interval := _interval(each)) and interval[0] < interval[1])
 
 
 def _first_declared(folder: Folder) -> Wanted | None:
@@ -121,12 +121,12 @@ def _first_declared(folder: Folder) -> Wanted | None:
 
 def _of_old_tool(folder: Folder) -> Wanted | None:
     """Return the newest version that all old tools and modules of package.json run with, or None."""
-    found = []
+    requirements = []
     for name, newest_major, version in _OLD_TOOLS:
         match = re.match(r"[\^~>=v\s]*(\d{1,4})\b", folder.node_packages.get(name, ""))
         if match and int(match[1]) <= newest_major:
-            found.append(Wanted(f"{name} {match[1]} of package.json", version, version))
-    return min(found, key=lambda each: int(each.range), default=None)
+            requirements.append(Wanted(f"{name} {match[1]} of package.json", version, version))
+    return min(requirements, key=lambda each: int(each.range), default=None)
 
 
 def needs_old_digests(folder: Folder) -> bool:
@@ -180,15 +180,15 @@ def parse(text: str) -> Version | None:
 
 def _declared(folder: Folder) -> list[tuple[str, str]]:
     """Return the versions that the files name; the first counts."""
-    found = [(name, next(iter(_lines(folder, name)), "")) for name in FILES]
+    versions = [(name, next(iter(_lines(folder, name)), "")) for name in FILES]
     for line in _lines(folder, ".tool-versions"):
         if match := re.match(r"(?:nodejs|node)\s+(\S+)", line):
-            found.append((".tool-versions", match[1]))
+            versions.append((".tool-versions", match[1]))
     for field in ("volta", "engines"):
         value = (folder.package or {}).get(field)
         version = value.get("node") if isinstance(value, dict) else None
-        found.append((f"{field} of package.json", version if isinstance(version, str) else ""))
-    return found
+        versions.append((f"{field} of package.json", version if isinstance(version, str) else ""))
+    return versions
 
 
 def _lines(folder: Folder, name: str) -> list[str]:

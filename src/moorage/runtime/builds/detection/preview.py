@@ -60,14 +60,14 @@ async def plan_of(work: HeavyWork, request: BuildRequest) -> tuple[Folder, Plan]
     text = msgspec.json.encode(request, enc_hook=os.fspath).decode()
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            found = await work.run(request.image.org_id, PLAN, text)
+            answer = await work.run(request.image.org_id, PLAN, text)
     except Refused as error:
         raise BuildFailed(str(error)) from None
     except TimeoutError:
         raise BuildFailed(f"what this project is could not be detected within {TIMEOUT_S:.0f} s: {_FIX}") from None
     except (Internal, ValueError):  # The process ended, or its answer is too long.
         raise BuildFailed(f"what this project is could not be detected: {_FIX}") from None
-    return Folder(request.source, found["base"]), convert(found["plan"], Plan, strict=False)
+    return Folder(request.source, answer["base"]), convert(answer["plan"], Plan, strict=False)
 
 
 def plan(text: str) -> dict[str, Any]:

@@ -107,12 +107,12 @@ def asgi(*classes: str) -> Callable[[Folder], str]:
     """Return the uvicorn command of an app, "" without one."""
 
     def start(folder: Folder) -> str:
-        found = find_app(folder, *classes)
-        if found is None:
+        app = find_app(folder, *classes)
+        if app is None:
             return ""
-        factory = "--factory " if found.is_factory else ""
-        place = f"--app-dir {shlex.quote(found.folder)} " if found.folder and not found.is_script_folder else ""
-        return f"{_cd(found)}uvicorn {factory}{place}{found.target} {UVICORN}"
+        factory = "--factory " if app.is_factory else ""
+        place = f"--app-dir {shlex.quote(app.folder)} " if app.folder and not app.is_script_folder else ""
+        return f"{_cd(app)}uvicorn {factory}{place}{app.target} {UVICORN}"
 
     return start
 
@@ -121,12 +121,12 @@ def wsgi(*classes: str) -> Callable[[Folder], str]:
     """Return the gunicorn command of an app, "" without one."""
 
     def start(folder: Folder) -> str:
-        found = find_app(folder, *classes)
-        if found is None:
+        app = find_app(folder, *classes)
+        if app is None:
             return ""
-        target = f"'{found.target}()'" if found.is_factory else found.target
-        place = f"--pythonpath {shlex.quote(found.folder)} " if found.folder and not found.is_script_folder else ""
-        return f"{_cd(found)}gunicorn {place}{target} {GUNICORN}"
+        target = f"'{app.target}()'" if app.is_factory else app.target
+        place = f"--pythonpath {shlex.quote(app.folder)} " if app.folder and not app.is_script_folder else ""
+        return f"{_cd(app)}gunicorn {place}{target} {GUNICORN}"
 
     return start
 
@@ -426,8 +426,8 @@ def _parameters(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip() and each.strip()[0] not in "*/"]
 
 
-def _cd(found: AppObject) -> str:
-    return f"cd {shlex.quote(found.folder)} && " if found.is_script_folder else ""
+def _cd(app: AppObject) -> str:
+    return f"cd {shlex.quote(app.folder)} && " if app.is_script_folder else ""
 
 
 def _at(folder: Folder, name: str, text: str, variable: str) -> AppObject:

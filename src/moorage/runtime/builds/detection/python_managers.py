@@ -135,17 +135,17 @@ def inputs(folder: Folder) -> dict[str, str] | None:
 
 def _included(folder: Folder, name: str) -> dict[str, str]:
     """Return the text of a requirements file, then of each file that it includes."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     pending = [name]
-    while pending and len(found) < MAX_INCLUDED:
+    while pending and len(texts) < MAX_INCLUDED:
         path = pending.pop()
         text = folder.find_text(path)
-        if path in found or text is None:
+        if path in texts or text is None:
             continue
-        found[path] = text
+        texts[path] = text
         names = [match[1] for match in map(_INCLUDE.match, text.splitlines()) if match]
         pending += [str(PurePosixPath(path).parent / name) for name in names]
-    return found
+    return texts
 
 
 def _in_uv_workspace(folder: Folder) -> bool:

@@ -33,8 +33,8 @@ class Wanted:
 
     def describe(self) -> str:
         """Return the requirement and the file that states it, for a message."""
-        said = [f"{self.pin} ({self.pin_file})"] if self.pin else []
-        return " and ".join([*said, *(f"{spec} ({file})" for spec, file in self.ranges)])
+        pins = [f"{self.pin} ({self.pin_file})"] if self.pin else []
+        return " and ".join([*pins, *(f"{spec} ({file})" for spec, file in self.ranges)])
 
 
 def find_wanted(folder: Folder) -> Wanted:
@@ -90,33 +90,33 @@ def _holds(op: str, major: int, minor_text: str, patch: str, minor: int) -> bool
 def _pins(folder: Folder) -> list[tuple[str, str]]:
     """Return texts that name one version, with their files, in the order in which they count."""
     lines = (folder.find_text(".python-version") or "").splitlines()
-    found = [(line, ".python-version") for line in lines if line.strip() and not line.lstrip().startswith("#")][:1]
+    pins = [(line, ".python-version") for line in lines if line.strip() and not line.lstrip().startswith("#")][:1]
     if match := re.match(r"\s*python-(\S+)\s*$", folder.find_text("runtime.txt") or ""):
-        found.append((match[1], "runtime.txt"))
+        pins.append((match[1], "runtime.txt"))
     requires = _table(pipfiles.read(folder), "requires")
-    found += [(str(requires[key]), "Pipfile") for key in ("python_full_version", "python_version") if key in requires]
+    pins += [(str(requires[key]), "Pipfile") for key in ("python_full_version", "python_version") if key in requires]
     if match := re.search(r"^python[ \t]+(\S+)", folder.find_text(".tool-versions") or "", re.MULTILINE):
-        found.append((match[1], ".tool-versions"))
+        pins.append((match[1], ".tool-versions"))
     for name in ("mise.toml", ".mise.toml"):
         tools = _table(_toml(folder.find_text(name) or ""), "tools")
-        found += [(str(tools["python"]), name)] if "python" in tools else []
+        pins += [(str(tools["python"]), name)] if "python" in tools else []
     version, name = conda.python_version(folder)
     exact = re.fullmatch(r"={1,2}(3\.\d{1,9})[\w.*]*(?:=.*)?", version)
-    return [*found, *([(exact[1] if exact else version, name)] if version else [])]
+    return [*pins, *([(exact[1] if exact else version, name)] if version else [])]
 
 
 def _ranges(folder: Folder) -> list[tuple[str, str]]:
     project = _table(folder.project, "project")
     poetry = _table(_table(_table(folder.project, "tool"), "poetry"), "dependencies")
-    found = [(project.get("requires-python"), "pyproject.toml"), (poetry.get("python"), "pyproject.toml")]
+    ranges = [(project.get("requires-python"), "pyproject.toml"), (poetry.get("python"), "pyproject.toml")]
     for name, pattern in (
         ("uv.lock", r'^requires-python = "([^"]+)"'),
         ("setup.cfg", r"^python_requires\s*=\s*(.+)$"),
         ("setup.py", r"python_requires\s*=\s*[\"']([^\"']+)[\"']"),
     ):
         match = re.search(pattern, folder.find_text(name) or "", re.MULTILINE)
-        found.append((match[1] if match else None, name))
-    return list(dict.fromkeys((spec, name) for spec, name in found if isinstance(spec, str)))
+        ranges.append((match[1] if match else None, name))
+    return list(dict.fromkeys((spec, name) for spec, name in ranges if isinstance(spec, str)))
 
 
 def _toml(text: str) -> dict[str, Any]:

@@ -37,26 +37,28 @@ _SCHEMA = re.compile(
 
 def find(folder: Folder, language: str) -> tuple[str, ...]:
     """Return the names that the sources read without a default, and that no `.env` of the repository sets."""
-    found = _in_python(folder) if language == "python" else _in_node(folder) if language == "nodejs" else set()
+    variables = _in_python(folder) if language == "python" else _in_node(folder) if language == "nodejs" else set()
     given = re.findall(r"^[ \t]*(?:export[ \t]+)?(\w+)[ \t]*=", folder.find_text(".env") or "", re.MULTILINE)
-    return tuple(sorted(found - set(given)))
+    return tuple(sorted(variables - set(given)))
 
 
 def _in_python(folder: Folder) -> set[str]:
-    found: set[str] = set()
+    variables: set[str] = set()
     for text in folder.python_files.values():
-        found.update(_PYTHON.findall(text))
+        variables.update(_PYTHON.findall(text))
         if "BaseSettings" in text:
-            found.update(name.upper() for name in _PYDANTIC.findall(text))
-    return found
+            variables.update(name.upper() for name in _PYDANTIC.findall(text))
+    return variables
 
 
 def _in_node(folder: Folder) -> set[str]:
     packages = folder.node_packages
-    found = {name for package, names in OF_PACKAGES.items() if package in packages for name in names}
+    variables = {name for package, names in OF_PACKAGES.items() if package in packages for name in names}
     for text in scripts(folder):
-        found.update(name for pattern in (_NODE, _SCHEMA) for match in pattern.findall(text) for name in match if name)
-    return found
+        variables.update(
+            name for pattern in (_NODE, _SCHEMA) for match in pattern.findall(text) for name in match if name
+        )
+    return variables
 
 
 def scripts(folder: Folder) -> list[str]:

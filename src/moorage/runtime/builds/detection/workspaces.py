@@ -55,14 +55,14 @@ class Workspace:
     @cached_property
     def packages(self) -> dict[str, Folder]:
         """Packages by their folder below the root."""
-        found: dict[str, Folder] = {}
+        packages: dict[str, Folder] = {}
         patterns = patterns_of(self.root)
         for path in _folders(self.root):
             if _matches(path, patterns) and (package := _readable(self.root, path)) is not None:
-                found[path] = package
-                if len(found) > MAX_PACKAGES:
+                packages[path] = package
+                if len(packages) > MAX_PACKAGES:
                     raise BuildFailed(f"this workspace has more than {MAX_PACKAGES} packages")
-        return found
+        return packages
 
     @cached_property
     def _paths(self) -> dict[str, str]:
@@ -94,8 +94,8 @@ class Workspace:
         for field in fields:
             value = ((package.package if package else None) or {}).get(field)
             wanted |= value if isinstance(value, dict) else {}
-        found = (self._locate(path, name, str(version)) for name, version in sorted(wanted.items()))
-        return [each for each in dict.fromkeys(found) if each is not None and each != path]
+        paths = (self._locate(path, name, str(version)) for name, version in sorted(wanted.items()))
+        return [each for each in dict.fromkeys(paths) if each is not None and each != path]
 
     def _locate(self, path: str, name: str, version: str) -> str | None:
         """Return the folder of a dependency inside the workspace, or None."""
@@ -126,8 +126,8 @@ def find_workspace(folder: Folder) -> tuple[Workspace, str] | None:
 
 def install_folder(folder: Folder) -> Folder:
     """Return the folder where packages are installed: the workspace root, or the folder itself."""
-    found = find_workspace(folder)
-    return found[0].root if found else folder
+    location = find_workspace(folder)
+    return location[0].root if location else folder
 
 
 def patterns_of(root: Folder) -> list[str]:
@@ -216,10 +216,10 @@ def _is_root_app(root: Folder) -> bool:
 
 def complete(plan: Plan, folder: Folder, *, is_own_build: bool = False) -> Plan:
     """Return the plan of a package with what its workspace adds to it; a command of the user builds what it needs."""
-    found = find_workspace(folder) if plan.language == "nodejs" else None
-    if found is None:
+    location = find_workspace(folder) if plan.language == "nodejs" else None
+    if location is None:
         return plan
-    workspace, path = found
+    workspace, path = location
     plan = replace(plan, base=workspace.root.base, workdir=path)
     plain = (_DEFAULT_BUILD.fullmatch if is_own_build else _DEFAULT_BUILD.match)(plan.build)
     if plan.build and not plain:

@@ -34,10 +34,10 @@ def retry(layout: Layout) -> Retry:
 
 def repair(folder: Folder, layout: Layout) -> Step | None:
     """Return the step that replaces each sharp without its library in `node_modules`; None without one."""
-    found = [place for place in _places(folder) if _is_broken(folder, place)]
-    if not found:
+    places = [place for place in _places(folder) if _is_broken(folder, place)]
+    if not places:
         return None
-    script = _script(layout, found)
+    script = _script(layout, places)
     return Step(f"npm install {PACKAGE}", ["/bin/sh", "-c", script], is_optional=True, is_quiet=True)
 
 

@@ -52,9 +52,11 @@ async def choose(
 
     `older` is the version for a native module that was not compiled with a newer one.
     """
-    found = node_versions.find_wanted(folder)
+    requirement = node_versions.find_wanted(folder)
     wanted = (
-        node_versions.Wanted("a native module that this version does not compile", older, older) if older else found
+        node_versions.Wanted("a native module that this version does not compile", older, older)
+        if older
+        else requirement
     )
     own = await asyncio.to_thread(machine_version)
     if wanted is None or own is None or node_versions.matches(own, wanted.range):

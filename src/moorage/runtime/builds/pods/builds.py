@@ -128,8 +128,8 @@ class ClusterBuilds:
         """Return the organization's accounts at the registries that a Dockerfile names, and no others."""
         if not request.image.has_credentials:
             return []
-        found = [await self.sources.credentials(request.image.org_id, each) for each in registries_of(file)]
-        return [Account(each.registry, each.username, each.secret, each.token_host) for each in found if each]
+        credentials = [await self.sources.credentials(request.image.org_id, each) for each in registries_of(file)]
+        return [Account(each.registry, each.username, each.secret, each.token_host) for each in credentials if each]
 
     def _authorities(self) -> str:
         return Path(self.settings.extra_ca).read_text() if self.settings.extra_ca else ""
@@ -204,7 +204,7 @@ class ClusterBuilds:
 
 def settings_of(settings: Settings) -> dict[str, str]:
     """Return the variables of the settings that builds read, as the operator gave them."""
-    found = {}
+    variables = {}
     for name in PASSED_ON:
         value = getattr(settings, name)
         if name == "allow_private_targets" and value is None:
@@ -212,8 +212,8 @@ def settings_of(settings: Settings) -> dict[str, str]:
         if isinstance(value, bool):
             value = int(value)
         if value not in (None, ()):
-            found[f"MOORAGE_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
-    return found
+            variables[f"MOORAGE_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
+    return variables
 
 
 def registries_of(file: Dockerfile) -> list[str]:

@@ -89,8 +89,8 @@ def sources_of(settings: Settings, accounts: list[Account]) -> Sources:
     """Return the sources of base images, with the accounts of the order."""
 
     async def find(org_id: int, registry: str) -> Credentials | None:
-        found = [each for each in accounts if each.registry == registry]
-        return Credentials(registry, found[0].username, found[0].secret, found[0].token_host) if found else None
+        account = next((each for each in accounts if each.registry == registry), None)
+        return Credentials(registry, account.username, account.secret, account.token_host) if account else None
 
     mirrors = registry_mirrors.parse(settings.registry_mirrors)
     return Sources(settings.targets, credentials=find, mirrors=mirrors, authorities=settings.extra_ca)

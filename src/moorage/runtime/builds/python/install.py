@@ -125,22 +125,24 @@ def _with_uv(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout)
     retries: tuple[Retry, ...] = ()
     if dependencies[:3] == pip:
         dependencies, retries = _with_retries(dependencies, manager.label, folder, layout)
-    found = []
+    commands = []
     if dependencies:
         # First, so that the version of the project replaces it.
         usual = [*pip, USUAL]
-        found.append(Step("pip install setuptools", usual, env, _OTHER_PYTHON, is_optional=True, is_quiet=True,
-                          is_cached=True))  # fmt: skip
-        found.append(Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True, retries=retries))
-        found += _unlisted(folder, layout, env)
+        commands.append(Step("pip install setuptools", usual, env, _OTHER_PYTHON, is_optional=True, is_quiet=True,
+                             is_cached=True))  # fmt: skip
+        commands.append(Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True, retries=retries))
+        commands += _unlisted(folder, layout, env)
     if server:
         bounded = [f"--constraint={layout.bin}/{COMPANIONS}"] if not dependencies and companions.bounds(folder) else []
-        found.append(Step(f"pip install {plan.server}", [*pip, *server, *bounded], env, _OTHER_PYTHON, is_cached=True))
+        commands.append(
+            Step(f"pip install {plan.server}", [*pip, *server, *bounded], env, _OTHER_PYTHON, is_cached=True)
+        )
     if manager.is_package:
         # The folder of an application need not be a package, though its pyproject.toml says so.
         label = "pip install ." if dependencies else manager.label
-        found.append(Step(label, project, env, _OTHER_PYTHON, is_optional=bool(dependencies)))
-    return found
+        commands.append(Step(label, project, env, _OTHER_PYTHON, is_optional=bool(dependencies)))
+    return commands
 
 
 def _unlisted(folder: Folder, layout: Layout, env: dict[str, str]) -> list[Step]:
@@ -200,7 +202,7 @@ def _parts(argv: list[str]) -> list[tuple[str, str, str]]:
 
 def _compiled(install: list[str], layout: Layout, label: str, names: Sequence[str] = tuple(_COMPILED)) -> list[Retry]:
     """Return the installations that use compiled packages instead of source packages that cannot be compiled."""
-    found = []
+    retries = []
     for name in names:
         compiled, command = _COMPILED[name], _replacing(name, install, layout)
         others = [each for each in names if each != name]
@@ -211,8 +213,8 @@ def _compiled(install: list[str], layout: Layout, label: str, names: Sequence[st
             command,
             more=(*_compiled(command, layout, label, others), _with_old_tools(command, layout, label)),
         )
-        found.append(retry)
-    return found
+        retries.append(retry)
+    return retries
 
 
 def _replacing(package: str, install: list[str], layout: Layout) -> list[str]:

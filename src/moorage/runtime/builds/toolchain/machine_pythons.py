@@ -16,17 +16,17 @@ _RELEASE = re.compile(r"(?:cpython-)?3\.(\d{1,2})\.(\d{1,3})(?:-linux-.*)?")
 
 def find() -> dict[str, Runtime]:
     """Return them by version, each in its newest release."""
-    found: dict[int, tuple[int, Path]] = {}
+    releases: dict[int, tuple[int, Path]] = {}
     for folder in _folders():
         match = _RELEASE.fullmatch(folder.name)
         if match is None or int(match[1]) < OLDEST or folder.is_symlink():
             continue
         minor, patch = int(match[1]), int(match[2])
         program = folder / "bin" / f"python3.{minor}"
-        if _is_usable(folder, program) and patch > found.get(minor, (-1, program))[0]:
-            found[minor] = patch, program.resolve()
-    names = {minor: f"3.{minor}" for minor in sorted(found)}
-    return {name: Runtime(f"python:{name}", "python", found[minor][1]) for minor, name in names.items()}
+        if _is_usable(folder, program) and patch > releases.get(minor, (-1, program))[0]:
+            releases[minor] = patch, program.resolve()
+    names = {minor: f"3.{minor}" for minor in sorted(releases)}
+    return {name: Runtime(f"python:{name}", "python", releases[minor][1]) for minor, name in names.items()}
 
 
 def _folders() -> Iterator[Path]:

@@ -102,8 +102,8 @@ def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
     own = settings.folder(FOLDER)
     uv = ensure(settings, UV, say) / "uv"
     with locked(own):
-        if (found := pythons(settings).get(version)) is not None:
-            return found
+        if (runtime := pythons(settings).get(version)) is not None:
+            return runtime
         say(f"fetching Python {version}, once for this machine")
         fresh = own / f".new-{secrets.token_hex(8)}"
         try:
@@ -115,10 +115,10 @@ def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
             _fetch_from_debian(own, version, error, say)
         finally:
             folders.remove(fresh)
-    found = pythons(settings).get(version)
-    if found is None:
+    runtime = pythons(settings).get(version)
+    if runtime is None:
         raise BuildFailed(f"uv has no Python {version} for this machine")
-    return found
+    return runtime
 
 
 def _fetch_from_debian(own: Path, version: str, failure: BuildFailed, say: Say) -> None:

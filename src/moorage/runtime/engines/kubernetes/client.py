@@ -176,14 +176,14 @@ class Cluster:
         """Return all objects whose labels and fields match, and the resource version to watch from."""
         query = {"limit": str(PAGE)}
         query |= ({"labelSelector": selector} if selector else {}) | ({"fieldSelector": fields} if fields else {})
-        found: list[Manifest] = []
+        items: list[Manifest] = []
         while True:
             page = await self._send("GET", path_of(kind, namespace), query=query)
             # Items of a list have no kind of their own.
-            found += [{"kind": kind, "apiVersion": page["apiVersion"], **item} for item in page["items"]]
+            items += [{"kind": kind, "apiVersion": page["apiVersion"], **item} for item in page["items"]]
             query = {**query, "continue": page["metadata"].get("continue", "")}
             if not query["continue"]:
-                return found, page["metadata"]["resourceVersion"]
+                return items, page["metadata"]["resourceVersion"]
 
     async def watch(self, kind: str, selector: str, version: str) -> AsyncIterator[tuple[str, Manifest]]:
         """Yield the changes after a resource version, and bookmarks, until the server ends the watch."""
@@ -250,8 +250,8 @@ class Cluster:
             try:
                 response = await self._http.request(method, path, params=query, content=content, headers=headers)
                 if not response.is_error:
-                    found: Manifest = response.json()
-                    return found
+                    manifest: Manifest = response.json()
+                    return manifest
                 error = _error_of(_status_of(response))
                 pause_s = max(pause_s, _retry_after(response))
             except httpx2.HTTPError as problem:
@@ -279,11 +279,11 @@ class Cluster:
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
     """Return the path of an object, or of all objects of a kind; no namespace means all of them."""
-    found = KINDS[kind]
-    parts = [found.api]
-    if found.is_namespaced and namespace:
+    resource = KINDS[kind]
+    parts = [resource.api]
+    if resource.is_namespaced and namespace:
         parts += ["namespaces", namespace]
-    parts.append(found.plural)
+    parts.append(resource.plural)
     return "/" + "/".join([*parts, name] if name else parts)
 
 

@@ -80,10 +80,10 @@ def port_of(spec: ReplicaSpec) -> int:
 
 def labels_of(spec: ReplicaSpec, kind: str | None = None) -> dict[str, str]:
     key = names.check_label(spec.key)
-    found = {names.MANAGED_BY: names.MANAGER, names.KEY: key, names.KIND: kind or kind_of(spec)}
+    labels = {names.MANAGED_BY: names.MANAGER, names.KEY: key, names.KIND: kind or kind_of(spec)}
     if isinstance(spec, BuildSpec):
-        found |= {names.OWNER: names.check_label(spec.owner), names.MACHINE: spec.machine}
-    return found | ({names.NAME: names.check_label(spec.name)} if spec.name else {})
+        labels |= {names.OWNER: names.check_label(spec.owner), names.MACHINE: spec.machine}
+    return labels | ({names.NAME: names.check_label(spec.name)} if spec.name else {})
 
 
 def annotations_of(spec: ReplicaSpec) -> dict[str, str]:
@@ -256,7 +256,7 @@ def pod_spec(spec: ReplicaSpec, place: Placement) -> Manifest:
     user = _user_of(spec)
     is_run, is_server = isinstance(spec, RunSpec), isinstance(spec, ServerSpec)
     grace_s = STOP_GRACE_S if is_run else SERVER_STOP_GRACE_S if is_server else STOP_GRACE_S + place.drain_s
-    found: Manifest = {
+    pod: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never" if is_run else "Always",
@@ -272,14 +272,14 @@ def pod_spec(spec: ReplicaSpec, place: Placement) -> Manifest:
         "containers": [_container(spec, place)],
     }
     if architecture := pod_files(spec).architecture:
-        found["nodeSelector"] = {"kubernetes.io/arch": architecture}
+        pod["nodeSelector"] = {"kubernetes.io/arch": architecture}
     if not place.claim:  # A pod with a claim cannot run elsewhere until the node is known to be off.
-        found["tolerations"] = [_toleration(name) for name in ("not-ready", "unreachable")]
+        pod["tolerations"] = [_toleration(name) for name in ("not-ready", "unreachable")]
     else:
-        found["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": place.claim}}]
+        pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": place.claim}}]
     if place.pull_secret:
-        found["imagePullSecrets"] = [{"name": place.pull_secret}]
-    return found
+        pod["imagePullSecrets"] = [{"name": place.pull_secret}]
+    return pod
 
 
 def _toleration(state: str) -> Manifest:
@@ -289,7 +289,7 @@ def _toleration(state: str) -> Manifest:
 
 def _container(spec: ReplicaSpec, place: Placement) -> Manifest:
     port = port_of(spec)
-    found: Manifest = {
+    container: Manifest = {
         "name": names.CONTAINER,
         "image": pod_files(spec).image,
         "imagePullPolicy": "IfNotPresent",
@@ -300,16 +300,16 @@ def _container(spec: ReplicaSpec, place: Placement) -> Manifest:
         "terminationMessagePolicy": "File",
     }
     if port:
-        found["ports"] = [{"name": "app", "containerPort": port}]
+        container["ports"] = [{"name": "app", "containerPort": port}]
         if isinstance(spec, ServerSpec):
-            found["ports"] += [{"name": "agent", "containerPort": spec.agent_port}] if spec.agent_port else []
+            container["ports"] += [{"name": "agent", "containerPort": spec.agent_port}] if spec.agent_port else []
         elif place.drain_s:
-            found["lifecycle"] = {"preStop": {"sleep": {"seconds": place.drain_s}}}
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": place.drain_s}}}
     if workdir := pod_files(spec).workdir:
-        found["workingDir"] = workdir
+        container["workingDir"] = workdir
     if place.claim:
-        found["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    return found
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return container
 
 
 def _variables(spec: ReplicaSpec, place: Placement) -> list[Manifest]:

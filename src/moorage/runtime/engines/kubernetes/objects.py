@@ -59,12 +59,12 @@ class Objects:
         namespace = await self.ensure_organization(manifests.pod_files(spec).org_id)
         claim = None
         if spec.volume:
-            found = await self.find_claims(spec.volume, namespace)
-            if not found:
+            claims = await self.find_claims(spec.volume, namespace)
+            if not claims:
                 raise CannotStart(f"it cannot be started: its volume {spec.volume} does not exist")
-            if found[0]["metadata"]["labels"].get(names.FILL) == names.UNFILLED:
+            if claims[0]["metadata"]["labels"].get(names.FILL) == names.UNFILLED:
                 raise CannotStart(UNFILLED.format(volume=spec.volume))
-            claim = found[0]["metadata"]["name"]
+            claim = claims[0]["metadata"]["name"]
         options = self._options
         return Placement(namespace=namespace, claim=claim, pull_secret=options.pull_secret, drain_s=options.drain_s)
 

@@ -138,9 +138,9 @@ def ended_of(pod: Manifest) -> Manifest:
     """Return how the last process of a pod ended, empty if none has."""
     status = container_of(pod)
     for name in ("state", "lastState"):
-        found: Manifest = status.get(name, {}).get("terminated", {})
-        if found:
-            return found
+        termination: Manifest = status.get(name, {}).get("terminated", {})
+        if termination:
+            return termination
     return {}
 
 

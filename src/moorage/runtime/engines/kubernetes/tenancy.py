@@ -157,9 +157,9 @@ def workload_egress(spec: ReplicaSpec, namespace: str) -> Manifest | None:
     if not rules:
         return None
     selector = {"matchLabels": {names.KEY: spec.key}}
-    found = _policy(spec.key, namespace, {"podSelector": selector, "policyTypes": ["Egress"], "egress": rules})
-    found["metadata"]["labels"] = labels_of(spec)
-    return found
+    policy = _policy(spec.key, namespace, {"podSelector": selector, "policyTypes": ["Egress"], "egress": rules})
+    policy["metadata"]["labels"] = labels_of(spec)
+    return policy
 
 
 def workload_ingress(spec: ReplicaSpec, namespace: str) -> Manifest | None:
@@ -171,21 +171,21 @@ def workload_ingress(spec: ReplicaSpec, namespace: str) -> Manifest | None:
         return None
     rules = [{"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": port_of(spec)}]}]
     selector = {"matchLabels": {names.NAME: spec.name}}
-    found = _policy(
+    policy = _policy(
         f"{spec.key}-in", namespace, {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": rules}
     )
-    found["metadata"]["labels"] = labels_of(spec)
-    return found
+    policy["metadata"]["labels"] = labels_of(spec)
+    return policy
 
 
 def _ip_block(network: Network, closed: Iterable[Network]) -> Manifest:
     inside = [other for other in closed if other != network and _is_inside(other, [network])]
     v4 = collapse_addresses(other for other in inside if isinstance(other, IPv4Network))
     v6 = collapse_addresses(other for other in inside if isinstance(other, IPv6Network))
-    found: Manifest = {"cidr": str(network)}
+    block: Manifest = {"cidr": str(network)}
     if excepted := [str(other) for other in (*v4, *v6)]:
-        found["except"] = excepted
-    return {"ipBlock": found}
+        block["except"] = excepted
+    return {"ipBlock": block}
 
 
 def _is_inside(network: Network, others: Iterable[Network]) -> bool:

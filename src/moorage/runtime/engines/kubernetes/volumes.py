@@ -45,11 +45,11 @@ class KubernetesVolumes:
         """Create a claim unless it exists; a claim grows if its storage class can, and never shrinks."""
         async with self._locks.setdefault(volume, Lock()):
             namespace = await self._objects.ensure_organization(org_id)
-            found = await self._objects.find_claims(volume, namespace)
-            if found and size_mb <= manifests.megabytes(found[0]["spec"]["resources"]["requests"]["storage"]):
+            claims = await self._objects.find_claims(volume, namespace)
+            if claims and size_mb <= manifests.megabytes(claims[0]["spec"]["resources"]["requests"]["storage"]):
                 return
-            name = found[0]["metadata"]["name"] if found else f"volume-{volume}-{secrets.token_hex(4)}"
-            fill = found[0]["metadata"]["labels"].get(names.FILL, "") if found else await self._begin_fill(volume)
+            name = claims[0]["metadata"]["name"] if claims else f"volume-{volume}-{secrets.token_hex(4)}"
+            fill = claims[0]["metadata"]["labels"].get(names.FILL, "") if claims else await self._begin_fill(volume)
             claim = manifests.claim(volume, name, namespace, size_mb, self._options.storage_class, fill=fill)
             await self._cluster.apply(claim)
 
@@ -58,8 +58,8 @@ class KubernetesVolumes:
         return names.UNFILLED if has_files else ""
 
     async def used_bytes(self, volume: str) -> int:
-        found = await self._objects.find_claims(volume)
-        return await self._used_by(found[0]) if found else 0
+        claims = await self._objects.find_claims(volume)
+        return await self._used_by(claims[0]) if claims else 0
 
     async def names(self) -> list[str]:
         items, _ = await self._cluster.list_all("PersistentVolumeClaim", f"{MANAGED},{names.VOLUME},!{names.TRASH}")

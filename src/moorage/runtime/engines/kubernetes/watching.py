@@ -64,10 +64,10 @@ class Watch:
 
     async def _list(self) -> None:
         items, version = await self._cluster.list_all(self._kind, self._selector)
-        found = {id_of(item): item for item in items}
-        for object_id in [each for each in self.objects if each not in found]:
+        objects = {id_of(item): item for item in items}
+        for object_id in [each for each in self.objects if each not in objects]:
             self._on_change(self.objects.pop(object_id), True)
-        for object_id, item in found.items():
+        for object_id, item in objects.items():
             if _version_of(self.objects.get(object_id)) != _version_of(item):
                 self._put(item)
         self._version = version

@@ -40,8 +40,8 @@ class Config:
 
     def __post_init__(self) -> None:
         self.document = copy.deepcopy(self.document)
-        found = self.document.get("config")
-        self._config = self.document["config"] = found if isinstance(found, dict) else {}
+        config = self.document.get("config")
+        self._config = self.document["config"] = config if isinstance(config, dict) else {}
 
     @property
     def env(self) -> dict[str, str]:

@@ -34,7 +34,7 @@ _REFUSED_MOUNTS = {"ssh": "type=ssh is not supported: builds have no SSH agent; 
 
 def take(rest: str, escape: str) -> tuple[list[tuple[str, str | None]], str]:
     """Split the flags at the start of the arguments from the remaining text."""
-    found: list[tuple[str, str | None]] = []
+    flags: list[tuple[str, str | None]] = []
     left = rest.strip()
     while left.startswith("--"):
         word = words.split_raw(left, escape)[0]
@@ -42,21 +42,21 @@ def take(rest: str, escape: str) -> tuple[list[tuple[str, str | None]], str]:
         if word == "--":
             break
         name, equals, value = words.unquote(word, escape).removeprefix("--").partition("=")
-        found.append((name, value if equals else None))
-    return found, left
+        flags.append((name, value if equals else None))
+    return flags, left
 
 
 class Flags:
     """Flags of one instruction; `known` checks them."""
 
-    def __init__(self, keyword: str, found: list[tuple[str, str | None]]) -> None:
+    def __init__(self, keyword: str, flags: list[tuple[str, str | None]]) -> None:
         self._keyword = keyword
-        self._found = found
-        self.found_names = {name for name, _ in found}
+        self._flags = flags
+        self.found_names = {name for name, _ in flags}
 
     def known(self, kinds: Mapping[str, str]) -> None:
         seen: set[str] = set()
-        for name, value in self._found:
+        for name, value in self._flags:
             kind = kinds.get(name)
             if kind is None:
                 raise ValueError(f"has the unsupported flag --{name[:40]}")
@@ -69,13 +69,13 @@ class Flags:
                 raise ValueError(f"the flag --{name} has no value")
 
     def text(self, name: str) -> str:
-        return next((value or "" for each, value in self._found if each == name), "")
+        return next((value or "" for each, value in self._flags if each == name), "")
 
     def texts(self, name: str) -> list[str]:
-        return [value or "" for each, value in self._found if each == name]
+        return [value or "" for each, value in self._flags if each == name]
 
     def switch(self, name: str) -> bool:
-        return next((_SWITCHES[(value or "").lower()] for each, value in self._found if each == name), False)
+        return next((_SWITCHES[(value or "").lower()] for each, value in self._flags if each == name), False)
 
 
 def parse_mount(text: str) -> Mount:

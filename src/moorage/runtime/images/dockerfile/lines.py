@@ -87,16 +87,16 @@ class _Splitter:
         self._continued = re.compile(rf"(.*[^{mark}])?{mark}[ \t]*", re.DOTALL)
 
     def lines(self) -> list[Line]:
-        found: list[Line] = []
+        instructions: list[Line] = []
         while self._next < len(self._physical):
             number = self._next + 1
             first = self._take().lstrip()
             if not first or first.startswith("#"):
                 continue
-            found.append(self._instruction(number, self._join(first)))
-            if len(found) > MAX_INSTRUCTIONS:
+            instructions.append(self._instruction(number, self._join(first)))
+            if len(instructions) > MAX_INSTRUCTIONS:
                 raise DockerfileError(number, f"the file has more than {MAX_INSTRUCTIONS:,} instructions")
-        return found
+        return instructions
 
     def _take(self) -> str:
         self._next += 1
@@ -145,7 +145,7 @@ def find_heredocs(rest: str) -> list[tuple[str, bool, bool]]:
     """Return name, expansion and removal of tabs of each heredoc that the arguments open."""
     if rest.startswith("["):
         return []
-    return [found for word in words.split_raw(rest, "\\") if (found := parse_heredoc(word)) is not None]
+    return [heredoc for word in words.split_raw(rest, "\\") if (heredoc := parse_heredoc(word)) is not None]
 
 
 def parse_heredoc(word: str) -> tuple[str, bool, bool] | None:

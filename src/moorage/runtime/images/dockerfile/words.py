@@ -34,7 +34,7 @@ def unquote(text: str, escape: str) -> str:
 
 def split_raw(text: str, escape: str) -> list[str]:
     """Split at spaces outside of quotes; quotes and escapes stay in the words."""
-    found: list[str] = []
+    words: list[str] = []
     word, quote, place = "", "", 0
     while place < len(text):
         char = text[place]
@@ -47,12 +47,12 @@ def split_raw(text: str, escape: str) -> list[str]:
         elif char in "'\"":
             quote = char
         elif char.isspace():
-            found += [word] if word else []
+            words += [word] if word else []
             word, place = "", place + 1
             continue
         word += char
         place += 1
-    return [*found, word] if word else found
+    return [*words, word] if word else words
 
 
 class _Reader:

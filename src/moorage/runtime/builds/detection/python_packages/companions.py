@@ -89,19 +89,19 @@ def bounds(folder: Folder) -> tuple[str, ...]:
     }
     for match in filter(None, map(_PIN.match, folder.dependency_lines)):
         pins[_normal(match[1])] = tuple(map(int, match[2].split(".")))
-    found: dict[str, str] = {}
+    requirements: dict[str, str] = {}
     for package, below, needed in TABLE:
         if package in pins and pins[package] < below:
             for bound in needed:
-                found.setdefault(bound.partition("<")[0], bound)
-    own = tuple(bound for name, bound in sorted(found.items()) if name not in folder.python_packages)
-    return (*own, *(bound for bound in _of_old_code(folder) if bound.partition("<")[0] not in found))
+                requirements.setdefault(bound.partition("<")[0], bound)
+    own = tuple(bound for name, bound in sorted(requirements.items()) if name not in folder.python_packages)
+    return (*own, *(bound for bound in _of_old_code(folder) if bound.partition("<")[0] not in requirements))
 
 
 def _of_old_code(folder: Folder) -> list[str]:
     """Return the upper bounds that the code needs, of packages that the project does not limit."""
     limited = {_normal(match[1]) for match in filter(None, map(_LIMITED.match, folder.dependency_lines))}
-    found: dict[str, str] = {}
+    upper_bounds: dict[str, str] = {}
     for pattern, needed in OLD_CODE:
         search = re.compile(pattern, re.MULTILINE).search
         # A project that limits one of them has chosen the others too.
@@ -109,8 +109,8 @@ def _of_old_code(folder: Folder) -> list[str]:
             continue
         if any(search(text) for text in folder.python_files.values()):
             for bound in needed:
-                found.setdefault(bound.partition("<")[0], bound)
-    return [bound for _, bound in sorted(found.items())]
+                upper_bounds.setdefault(bound.partition("<")[0], bound)
+    return [bound for _, bound in sorted(upper_bounds.items())]
 
 
 def _normal(name: str) -> str:
@@ -160,19 +160,19 @@ def fixed_lock(lock: str) -> str:
 
 
 def _fixes(pins: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
-    found = [fix for fix in FIXES if fix.since <= pins.get(fix.package, ()) < fix.below]
-    return tuple(each for fix in found for each in fix.instead if re.split("[<>=]", each)[0] in {fix.package, *pins})
+    fixes = [fix for fix in FIXES if fix.since <= pins.get(fix.package, ()) < fix.below]
+    return tuple(each for fix in fixes for each in fix.instead if re.split("[<>=]", each)[0] in {fix.package, *pins})
 
 
 def raised(folder: Folder) -> tuple[str, ...]:
     """Return newer versions of the compiled packages that a project pins, for a Python that the pinned ones lack."""
     if any("--hash" in line for line in folder.dependency_lines):
         return ()
-    found = []
+    requirements = []
     for name, version in sorted(_pins(folder).items()):
         if name in COMPILED:
-            found.append(f"{name}>={'.'.join(map(str, version))},<{_bound(name, version[0])}")
-    return tuple(found)
+            requirements.append(f"{name}>={'.'.join(map(str, version))},<{_bound(name, version[0])}")
+    return tuple(requirements)
 
 
 def loosened(lock: str) -> str:

@@ -42,14 +42,14 @@ def constraints(folder: Folder, lock: str) -> str:
     packages = [each for each in locked.get("package", []) if isinstance(each, dict) and not _is_elsewhere(each)]
     metadata = locked.get("metadata")
     old_files = metadata.get("files") if isinstance(metadata, dict) else None
-    found: dict[str, set[str]] = {}
+    pins: dict[str, set[str]] = {}
     for package in packages:
         name, version = str(package.get("name")), str(package.get("version"))
         files = package.get("files") or _old(old_files, name, version)
         digests = sorted({str(file["hash"]) for file in files if isinstance(file, dict) and "hash" in file})
         line = f"{name}=={version}" + "".join(f" --hash={digest}" for digest in digests)
-        found.setdefault(name, set()).add(line)
-    return "".join(f"{line}\n" for lines in found.values() if len(lines) == 1 for line in lines if "\n" not in line)
+        pins.setdefault(name, set()).add(line)
+    return "".join(f"{line}\n" for lines in pins.values() if len(lines) == 1 for line in lines if "\n" not in line)
 
 
 def _is_elsewhere(package: dict[str, Any]) -> bool:

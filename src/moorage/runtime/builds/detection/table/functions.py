@@ -98,20 +98,20 @@ ThreadingHTTPServer(("0.0.0.0", int(os.environ["PORT"])), Handler).serve_forever
 
 def _found(folder: Folder, endings: tuple[str, ...]) -> dict[str, str]:
     """Return the functions in a language: route -> file, or folder of a package with a package.json."""
-    found: dict[str, str] = {}
+    functions: dict[str, str] = {}
     for package in folder.folders("packages"):
         name = package.removeprefix("packages/")
         for ending in endings:
             for file in folder.glob(f"{package}/*.{ending}"):
-                found.setdefault(f"/{name}/{file.rpartition('/')[2].removesuffix(f'.{ending}')}", file)
+                functions.setdefault(f"/{name}/{file.rpartition('/')[2].removesuffix(f'.{ending}')}", file)
         for place in folder.folders(package):
             own = place.rpartition("/")[2]
             names = [f"{stem}.{ending}" for stem in (own, "index", "main", "__main__") for ending in endings]
             file = next((f"{place}/{each}" for each in names if folder.has(f"{place}/{each}")), "")
             is_package = "js" in endings and folder.has(f"{place}/package.json")
             if file or is_package:
-                found[f"/{name}/{own}"] = file or place
-    return dict(sorted(found.items())[:MAX_FUNCTIONS])
+                functions[f"/{name}/{own}"] = file or place
+    return dict(sorted(functions.items())[:MAX_FUNCTIONS])
 
 
 def _node(folder: Folder) -> dict[str, str]:

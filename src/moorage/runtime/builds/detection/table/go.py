@@ -30,12 +30,12 @@ def packages(folder: Folder) -> list[str]:
     """Return the main packages: the base folder, else folders below `cmd`, else other folders, the upper ones first."""
     if _has_main(folder, ""):
         return ["."]
-    if found := [f"./{each}" for each in folder.folders("cmd")[:MAX_PROGRAMS] if _has_main(folder, each)]:
-        return found
+    if programs := [f"./{each}" for each in folder.folders("cmd")[:MAX_PROGRAMS] if _has_main(folder, each)]:
+        return programs
     level = folder.folders()[:MAX_PROGRAMS]
     for _ in range(DEPTH):
-        if found := [f"./{each}" for each in level if _has_main(folder, each)]:
-            return found
+        if programs := [f"./{each}" for each in level if _has_main(folder, each)]:
+            return programs
         level = [inner for each in level for inner in folder.folders(each) if not each.startswith("vendor")]
         level = level[:MAX_PROGRAMS]
     return []
@@ -43,13 +43,13 @@ def packages(folder: Folder) -> list[str]:
 
 def texts(folder: Folder) -> dict[str, str]:
     """Return the texts of the Go files of a module by name, those of upper folders first."""
-    found, level = _texts(folder, ""), folder.folders()[:MAX_PROGRAMS]
+    files, level = _texts(folder, ""), folder.folders()[:MAX_PROGRAMS]
     for _ in range(DEPTH):
         for place in level:
-            found |= _texts(folder, place)
+            files |= _texts(folder, place)
         level = [inner for each in level for inner in folder.folders(each) if not each.startswith("vendor")]
         level = level[:MAX_PROGRAMS]
-    return found
+    return files
 
 
 def _texts(folder: Folder, place: str) -> dict[str, str]:
@@ -67,14 +67,17 @@ def _package(folder: Folder) -> str:
     Of several, the package that the Dockerfile or the Makefile builds, that is named as a server or as the module, or
     that alone serves HTTP.
     """
-    found = packages(folder)
-    if len(found) <= 1:
-        return next(iter(found), "")
+    programs = packages(folder)
+    if len(programs) <= 1:
+        return next(iter(programs), "")
     texts = [folder.find_text(name) or "" for name in ("Dockerfile", "Makefile")]
-    built = [[each for each in dict.fromkeys(_built(text)) if each in found] for text in texts]
+    built = [[each for each in dict.fromkeys(_built(text)) if each in programs] for text in texts]
     own = re.sub(r"/v\d+$", "", _module(folder)).rpartition("/")[2]
-    named = [[each for each in found if _NAMED.search(each)][:1], [each for each in found if each.endswith(f"/{own}")]]
-    serving = [each for each in found if any(map(_SERVES.search, _texts(folder, each[2:]).values()))]
+    named = [
+        [each for each in programs if _NAMED.search(each)][:1],
+        [each for each in programs if each.endswith(f"/{own}")],
+    ]
+    serving = [each for each in programs if any(map(_SERVES.search, _texts(folder, each[2:]).values()))]
     choices = (built[0], *named, built[1], serving)
     return next((each[0] for each in choices if len(each) == 1), "")
 
@@ -93,10 +96,10 @@ def _module(folder: Folder) -> str:
 
 
 def _refusal(folder: Folder) -> str:
-    if found := packages(folder):
+    if programs := packages(folder):
         return (
-            f"go.mod has several programs ({', '.join(found[:MAX_SHOWN])}): set buildCmd to `go build -o app "
-            f"{found[0]}` with the one to start"
+            f"go.mod has several programs ({', '.join(programs[:MAX_SHOWN])}): set buildCmd to `go build -o app "
+            f"{programs[0]}` with the one to start"
         )
     return "go.mod has no program: there is no file with `package main` in the base folder or below cmd"
 
@@ -117,7 +120,7 @@ def _file_build(folder: Folder) -> str:
     texts = _texts(folder, "")
     mains = [each for each, text in texts.items() if _MAIN.search(text) and not _IGNORED.search(text)]
     package = "." if len(mains) <= 1 else name
-    imports = sorted({found for text in texts.values() for found in _IMPORT.findall(text)})
+    imports = sorted({each for text in texts.values() for each in _IMPORT.findall(text)})
     path = _own_path(folder, imports)
     build = f"go build -o app {shlex.quote(package)}"
     if folder.has_folder("vendor"):

@@ -44,8 +44,8 @@ def apps(folder: Folder) -> list[NxApp]:
     # A root with pages is left to the row of its framework.
     if own is not None or folder.has("project.json"):
         return [own] if own is not None and own.kind == "container" else []
-    found = {app.name: app for place, project in _projects(folder) if (app := _app(folder, place, project))}
-    return list(found.values())[:MAX_APPS]
+    nx_apps = {app.name: app for place, project in _projects(folder) if (app := _app(folder, place, project))}
+    return list(nx_apps.values())[:MAX_APPS]
 
 
 def _projects(folder: Folder) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -121,8 +121,8 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def _only(folder: Folder, kind: Kind) -> NxApp | None:
-    found = apps(folder)
-    return found[0] if len(found) == 1 and found[0].kind == kind else None
+    nx_apps = apps(folder)
+    return nx_apps[0] if len(nx_apps) == 1 and nx_apps[0].kind == kind else None
 
 
 def _build(folder: Folder) -> str:
@@ -143,9 +143,9 @@ def _output(folder: Folder) -> str:
 
 
 def _refusal(folder: Folder) -> str:
-    found = apps(folder)
-    names = ", ".join(each.name for each in found[:MAX_SHOWN])
-    app = next((each for each in found if each.kind == "container"), found[0])
+    nx_apps = apps(folder)
+    names = ", ".join(each.name for each in nx_apps[:MAX_SHOWN])
+    app = next((each for each in nx_apps if each.kind == "container"), nx_apps[0])
     rest = f"startCmd to `{app.start}`" if app.start else f"buildDir to `{app.output}`"
     return (
         f"nx.json has several apps, {names}: set buildCmd to `nx build {app.name}` and {rest}, or to those of another"
@@ -159,5 +159,5 @@ ROWS = (
     Row("Nx (static)", "static", "nodejs", _NX & Sign("one app with pages", lambda folder: (
         None if (app := _only(folder, "static")) is None else f"the app {app.name}")), build=_build, output=_output),
     Row("Nx with several apps", "container", "nodejs", _NX & Sign("several apps", lambda folder: (
-        f"{len(found)} apps" if len(found := apps(folder)) > 1 else None)), refusal=_refusal),
+        f"{len(nx_apps)} apps" if len(nx_apps := apps(folder)) > 1 else None)), refusal=_refusal),
 )  # fmt: skip

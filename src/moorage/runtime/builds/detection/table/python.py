@@ -73,8 +73,8 @@ APPS = (
     app("Starlette", "starlette", asgi("Starlette"), "uvicorn"),
     app("Quart", "quart", asgi("Quart"), "uvicorn"),
     app("Sanic", "sanic", lambda folder: (
-        f"sanic {found.target} --host {HOST} --port {PORT} --single-process"
-        if (found := python_apps.find_app(folder, "Sanic")) and not found.folder else script("sanic")(folder))),
+        f"sanic {sanic_app.target} --host {HOST} --port {PORT} --single-process"
+        if (sanic_app := python_apps.find_app(folder, "Sanic")) and not sanic_app.folder else script("sanic")(folder))),
     app("Flask", "flask", python_apps.flask, "gunicorn"),
     app("Falcon", "falcon", lambda folder: asgi("asgi\\.App", "falcon\\.asgi\\.App")(folder) or wsgi("App")(folder),
         lambda folder: "uvicorn" if asgi("asgi\\.App", "falcon\\.asgi\\.App")(folder) else "gunicorn"),

@@ -26,12 +26,12 @@ def with_examples(plan: Plan, folder: Folder) -> Plan:
     """Copy the examples of files that the code reads and the repository lacks, before the build."""
     if plan.language not in ("nodejs", "python") or not (plan.install or plan.build or plan.kind == "container"):
         return plan
-    found = examples.copies(folder)
-    if not found:
+    copies = examples.copies(folder)
+    if not copies:
         return plan
     notes = tuple(
         f"{target} is not in the repository: {example} is used in its place; commit {target} to set its values"
-        for example, target in found.items()
+        for example, target in copies.items()
     )
     build = " && ".join(filter(None, (examples.command(folder), plan.build)))
     return replace(plan, build=build, notes=(*plan.notes, *notes))

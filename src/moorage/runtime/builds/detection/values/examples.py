@@ -20,14 +20,14 @@ _OUTER = re.compile(rf"([\w-]+)\.({_ENDINGS})\.{_WORDS}")  # config.json.example
 
 def copies(folder: Folder) -> dict[str, str]:
     """Return the examples of files that are missing and that the code names: example -> file."""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for place in PLACES:
         for example in folder.glob(f"{place}/*".lstrip("/")):
             match = _INNER.fullmatch(example.rpartition("/")[2]) or _OUTER.fullmatch(example.rpartition("/")[2])
             target = f"{place}/{match[1]}.{match[2]}".lstrip("/") if match else ""
             if match and not folder.has(target) and _is_named(folder, match[1], match[2]):
-                found.setdefault(example, target)
-    return found
+                targets.setdefault(example, target)
+    return targets
 
 
 def command(folder: Folder) -> str:

@@ -45,9 +45,9 @@ def runs_in(folder: Folder, command: str) -> bool:
         text = texts.pop()
         if _MIGRATES.search(text):
             return True
-        found = {name for name in _WORD.findall(text) if name in scripts} - names
-        names |= found
-        texts += [scripts.get(f"{part}{name}", "") for name in found for part in ("pre", "", "post")]
+        new_names = {name for name in _WORD.findall(text) if name in scripts} - names
+        names |= new_names
+        texts += [scripts.get(f"{part}{name}", "") for name in new_names for part in ("pre", "", "post")]
     return False
 
 

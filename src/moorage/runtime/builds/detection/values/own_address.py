@@ -27,14 +27,14 @@ _PYTHON_READ = re.compile(r"\benviron\s*\[\s*['\"]([A-Z_]+)['\"]\s*\](?!\s*=[^=]
 
 def templates(folder: Folder, language: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return a template for the value of each variable; `values` are the values of the repository's example."""
-    found = {name: template for name, value in values.items() if (template := _of_example(name, value))}
-    return {**_read_without_example(folder, language, values), **found}
+    example_templates = {name: template for name, value in values.items() if (template := _of_example(name, value))}
+    return {**_read_without_example(folder, language, values), **example_templates}
 
 
-def fill(found: Iterable[tuple[str, str]], url: str) -> dict[str, str]:
+def fill(addresses: Iterable[tuple[str, str]], url: str) -> dict[str, str]:
     """Return the variables with the address of a project."""
     host = url.partition("://")[2]
-    return {name: each.format(url=url, host=host, hostname=host.partition(":")[0]) for name, each in found}
+    return {name: each.format(url=url, host=host, hostname=host.partition(":")[0]) for name, each in addresses}
 
 
 def _of_example(name: str, value: str) -> str:

@@ -43,19 +43,19 @@ def templates(folder: Folder, engine: str) -> dict[str, str]:
     """Return the variables of an app with the parts that they stand for."""
     if not engine:
         return {}
-    found: dict[str, str] = {}
+    value_templates: dict[str, str] = {}
     for name, value in _examples(folder).items():
         if template := _of_example(name, value, engine):
-            found[name] = template
-    if "DATABASE_URL" not in found and (scheme := _driver(folder, engine)):
-        found["DATABASE_URL"] = f"{scheme}://{{user}}:{{password}}@{{host}}:{{port}}/{{name}}"
+            value_templates[name] = template
+    if "DATABASE_URL" not in value_templates and (scheme := _driver(folder, engine)):
+        value_templates["DATABASE_URL"] = f"{scheme}://{{user}}:{{password}}@{{host}}:{{port}}/{{name}}"
     texts = [*folder.python_files.values(), *(secret_names.scripts(folder) if folder.package is not None else ())]
     words = {word for text in texts for word in _WORD.findall(text)}
     for word in sorted(words):
         part = _part(word, engine)
-        if part and word != "DATABASE_URL" and len(found) < MAX_NAMES:
-            found.setdefault(word, f"{{{part}}}")
-    return found
+        if part and word != "DATABASE_URL" and len(value_templates) < MAX_NAMES:
+            value_templates.setdefault(word, f"{{{part}}}")
+    return value_templates
 
 
 def _driver(folder: Folder, engine: str) -> str:

@@ -49,13 +49,13 @@ _HOST = re.compile(
 def engine(folder: Folder) -> str:
     """Return the engine of the drivers that an app depends on; "" for none or several."""
     packages = set(folder.node_packages)
-    found = {name for name, drivers in _PYTHON.items() if not drivers.isdisjoint(folder.python_packages)}
-    found |= {name for name, drivers in _NODE.items() if not drivers.isdisjoint(packages)}
-    found |= {name for name, modules in _GO.items() if modules.search(folder.find_text("go.mod") or "")}
-    found |= set(_PRISMA.findall(prisma.text(folder)))
-    if len(found) == 2:
-        found &= {declared(folder)}
-    return found.pop() if len(found) == 1 else ""
+    engines = {name for name, drivers in _PYTHON.items() if not drivers.isdisjoint(folder.python_packages)}
+    engines |= {name for name, drivers in _NODE.items() if not drivers.isdisjoint(packages)}
+    engines |= {name for name, modules in _GO.items() if modules.search(folder.find_text("go.mod") or "")}
+    engines |= set(_PRISMA.findall(prisma.text(folder)))
+    if len(engines) == 2:
+        engines &= {declared(folder)}
+    return engines.pop() if len(engines) == 1 else ""
 
 
 def needs(folder: Folder) -> bool:

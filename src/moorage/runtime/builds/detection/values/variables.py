@@ -124,16 +124,16 @@ def required(folder: Folder, language: str) -> dict[str, str]:
     texts = list(folder.python_files.values()) if language == "python" else secret_names.scripts(folder)
     needs = needed_by_python if language == "python" else _needed_by_node
     schema = prisma.text(folder)
-    found = {}
+    values = {}
     for name, value in examples.items():
         if not needs(texts, name) and not re.search(rf"\benv\(\s*['\"]{name}['\"]", schema):
             continue
         is_number = value.isdigit() or value.lower() in ("true", "false") or _TIME.search(name.upper()) is not None
         if _OWN_SECRET.search(name.upper()) and not is_number:
-            found[name] = ""
+            values[name] = ""
         elif value and (is_number or not (_OTHER_SECRET.search(name.upper()) or _PLACEHOLDER.search(value))):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def addresses(folder: Folder, language: str) -> tuple[str, ...]:
@@ -144,8 +144,8 @@ def addresses(folder: Folder, language: str) -> tuple[str, ...]:
     if language not in ("python", "nodejs"):
         return ()
     texts = folder.python_files if language == "python" else secret_names.scripts_by_name(folder)
-    found = tuple(dict.fromkeys(match[1] for text in texts.values() for match in _ADDRESS.finditer(text)))
-    return found or tuple(name for name, text in texts.items() if _FIXED.search(text))[:1]
+    names = tuple(dict.fromkeys(match[1] for text in texts.values() for match in _ADDRESS.finditer(text)))
+    return names or tuple(name for name, text in texts.items() if _FIXED.search(text))[:1]
 
 
 def needed_by_python(texts: list[str], name: str) -> bool:

@@ -135,13 +135,13 @@ class Receiver:
 
     def _make_folder(self, name: bytes) -> int:
         parent = self._folders[-1]
-        found = self._status(name)
-        if found is not None and not stat.S_ISDIR(found.st_mode):
+        status = self._status(name)
+        if status is not None and not stat.S_ISDIR(status.st_mode):
             os.unlink(name, dir_fd=parent)
-            found = None
-        if found is None:
+            status = None
+        if status is None:
             os.mkdir(name, 0o700, dir_fd=parent)
-        elif found.st_mode & 0o700 != 0o700:
+        elif status.st_mode & 0o700 != 0o700:
             os.chmod(name, 0o700, dir_fd=parent)  # An earlier attempt gave it the mode of the source already.
         return os.open(name, FOLDER_FLAGS, dir_fd=parent)
 
@@ -152,10 +152,10 @@ class Receiver:
         return [name for name in names if name not in hidden]
 
     def _describe(self, name: bytes) -> tuple[bytes, int, int]:
-        found = self._status(name)
-        if found is None or not stat.S_ISREG(found.st_mode) or not self._trusts_times:
+        status = self._status(name)
+        if status is None or not stat.S_ISREG(status.st_mode) or not self._trusts_times:
             return name, wire.OTHER, 0
-        return name, found.st_size, found.st_mtime_ns
+        return name, status.st_size, status.st_mtime_ns
 
     def _status(self, name: bytes) -> os.stat_result | None:
         with contextlib.suppress(FileNotFoundError):
@@ -173,8 +173,8 @@ class Receiver:
 
     def _open(self, frame: wire.File) -> None:
         name = _check(frame.name)
-        found = self._status(name)
-        if found is not None and not (stat.S_ISREG(found.st_mode) and found.st_mode & 0o200):
+        status = self._status(name)
+        if status is not None and not (stat.S_ISREG(status.st_mode) and status.st_mode & 0o200):
             self._remove(name)
         self._file = os.open(name, FILE_FLAGS, 0o600, dir_fd=self._folders[-1])
         self._header = frame
@@ -205,10 +205,10 @@ class Receiver:
         os.symlink(frame.target, name, dir_fd=self._folders[-1])
 
     def _remove(self, name: bytes) -> None:
-        found = self._status(_check(name))
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        status = self._status(_check(name))
+        if status is not None and stat.S_ISDIR(status.st_mode):
             shutil.rmtree(name, dir_fd=self._folders[-1])
-        elif found is not None:
+        elif status is not None:
             os.unlink(name, dir_fd=self._folders[-1])
 
     def _finish(self) -> None:

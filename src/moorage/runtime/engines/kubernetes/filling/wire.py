@@ -119,10 +119,10 @@ class Connection:
         return self._exactly(length)
 
     def _exactly(self, size: int) -> bytes:
-        found: bytes = self._reader.read(size)
-        if len(found) < size:
+        content: bytes = self._reader.read(size)
+        if len(content) < size:
             raise EOFError("the connection has ended")
-        return found
+        return content
 
     def set_timeout(self, seconds: float) -> None:
         self._socket.settimeout(seconds)

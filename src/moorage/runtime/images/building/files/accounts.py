@@ -42,8 +42,8 @@ def _find(tree: Tree, path: str, name: str, what: str) -> tuple[int, int | None]
     """Return the id of an account, and the number after it: the group of a user."""
     for line in tree.read_text(path).splitlines():
         account, _, number, more, *_ = [*line.split(":"), "", "", ""]
-        if account == name and (found := _id(number)) is not None:
-            return found, _id(more)
+        if account == name and (account_id := _id(number)) is not None:
+            return account_id, _id(more)
     if name == "root":
         return 0, 0
     raise TreeError(f"the image has no {what} {name[:100]!r} in its {path}")

@@ -128,12 +128,12 @@ class CopyStep:
             raise DockerfileError(self._copy.line, f"the heredoc {document.name}: {error}") from None
 
     def _inline_documents(self) -> list[Document]:
-        found: list[Document] = []
+        documents: list[Document] = []
         for number, source in enumerate(self._inline):
             path = self._build.workspace.scratch / f"inline-{number}"
             path.write_text(self._text(source))
-            found.append(Document(self._copy.inline[source].name, path, copying.INLINE_MODE))
-        return found
+            documents.append(Document(self._copy.inline[source].name, path, copying.INLINE_MODE))
+        return documents
 
     async def _download(self, url: str) -> downloads.Download:
         if url not in self._downloads:

@@ -97,17 +97,17 @@ class RunStep:
 
     async def _sources(self, *, is_for_key: bool) -> dict[int, tuple[Source, str]]:
         """Return the trees of bind mounts by number; their content is read for the key of the context only."""
-        found: dict[int, tuple[Source, str]] = {}
+        sources: dict[int, tuple[Source, str]] = {}
         for number, mount in enumerate(self._run.mounts):
             if mount.kind != "bind":
                 continue
             name = mount.options.get("from", "")
             open_source, chain = await self._build.source(self._run.line, name, self._state.stage)
             if is_for_key and chain:
-                found[number] = (Source(Tree([]), name), chain)
+                sources[number] = (Source(Tree([]), name), chain)
             else:
-                found[number] = (await open_source(), "" if is_for_key else chain)
-        return found
+                sources[number] = (await open_source(), "" if is_for_key else chain)
+        return sources
 
     def _check_program(self, lowers: list[Path]) -> None:
         program = self._argv[0]
