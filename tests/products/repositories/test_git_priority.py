@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import http.client
 import os
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.products.repositories.support import Checkout, Harbor, basic, wait_for
 
+from moorage.core import disk
 from moorage.errors import QuotaExceeded, RateLimited
 from moorage.products.repositories import priority
 from moorage.products.repositories.git import Git, stop
@@ -215,7 +217,41 @@ async def test_a_body_is_given_up_when_the_disk_s_reserve_is_reached_meanwhile()
         with pytest.raises(QuotaExceeded):
             await bodies.store(Body(), file, 2**30, check_room)  # type: ignore[arg-type]
 
-        assert file.tell() < 3 * bodies.DISK_CHECK_BYTES
+        assert file.tell() < 3 * disk.CHECK_INTERVAL_BYTES
+
+
+class PackedBody:
+    """A request with a gzip body that arrives in one chunk."""
+
+    consumed = False
+
+    def __init__(self, content: bytes) -> None:
+        self.body = gzip.compress(content)
+
+    def header(self, _name: bytes) -> str:
+        return "gzip"
+
+    async def chunks(self, _most: int) -> AsyncIterator[bytes]:
+        yield self.body
+
+
+@BOUND
+async def test_other_tasks_run_while_a_compressed_chunk_is_unpacked() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    with tempfile.TemporaryFile() as file:
+        fits = await bodies.store(PackedBody(bytes(4 * 2**20)), file, 2**30, lambda: None)  # type: ignore[arg-type]
+    counting.cancel()
+
+    assert fits
+    assert turns >= 4 * 2**20 // bodies.DECOMPRESS_STEP_BYTES
 
 
 @BOUND

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from moorage.errors import BadRequest
 from moorage.products.repositories.git import Git, git_version
 from moorage.products.repositories.names import Name, is_branch, is_commit, parse_name
+from moorage.products.repositories.server import pushes
 from moorage.products.repositories.server.pktline import FLUSH, BadPacket, Packets, band, packet, read_packet
 
 
@@ -124,6 +126,57 @@ def test_what_has_no_length_is_no_packet(data: bytes) -> None:
 
 def test_long_texts_are_cut_to_the_room_of_the_band() -> None:
     assert band(2, b"abcde", 2) == packet(b"\x02ab") + packet(b"\x02cd") + packet(b"\x02e")
+
+
+NOTHING, COMMIT = "0" * 40, "1" * 40
+LIMITED_PUSH = pytest.mark.boundary("tenant-to-tenant", "The command list of a push is bounded before it is parsed.")
+
+
+def push_of(*lines: str | bytes) -> io.BytesIO:
+    """Return the command list of a push."""
+    packets = [packet(line if isinstance(line, bytes) else line.encode()) for line in lines]
+    return io.BytesIO(b"".join(packets) + FLUSH)
+
+
+def test_a_push_is_read_as_its_commands_and_the_capabilities_of_the_first() -> None:
+    request = pushes.read(
+        push_of(
+            f"shallow {COMMIT}",
+            f"{NOTHING} {COMMIT} refs/heads/main\0 report-status agent=git/2",
+            f"{COMMIT} {NOTHING} refs/heads/old\0 side-band-64k\n",
+            b"%b %b refs/heads/\xff" % (NOTHING.encode(), COMMIT.encode()),
+        )
+    )
+
+    references = [command.reference for command in request.commands]
+    assert references == ["refs/heads/main", "refs/heads/old", "refs/heads/\udcff"]
+    assert [command.deletes for command in request.commands] == [False, True, False]
+    assert request.capabilities == {"report-status", "agent=git/2"}
+
+
+@LIMITED_PUSH
+def test_shallow_lines_count_as_commands_do() -> None:
+    lines = [f"shallow {number:040x}" for number in range(2 * pushes.MAX_COMMANDS)]
+
+    with pytest.raises(BadRequest, match="10000 references at most"):
+        pushes.read(push_of(*lines))
+
+
+@LIMITED_PUSH
+def test_a_command_list_over_the_limit_is_refused() -> None:
+    padding = " ".join(["report-status"] * 4000)
+    count = pushes.MAX_LIST_BYTES // len(padding) + 1
+    lines = [f"{NOTHING} {COMMIT} refs/heads/{number}\0{padding}" for number in range(count)]
+
+    with pytest.raises(BadRequest, match="may have 4 MB at most"):
+        pushes.read(push_of(*lines))
+
+
+@LIMITED_PUSH
+@pytest.mark.parametrize("line", [f"{NOTHING} {COMMIT} refs/heads/" + "x" * 1000, "shallow " + "1" * 1001])
+def test_a_reference_with_a_name_over_the_limit_is_refused(line: str) -> None:
+    with pytest.raises(BadRequest, match="1000 bytes at most"):
+        pushes.read(push_of(line))
 
 
 def test_the_machine_has_a_git_that_is_new_enough() -> None:

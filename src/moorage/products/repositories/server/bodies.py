@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import IO
 
+from moorage.core import disk
 from moorage.core.http.request import Request
 from moorage.core.kit.texts import size_text
 from moorage.errors import BadRequest
@@ -13,7 +15,6 @@ from moorage.errors import BadRequest
 DECOMPRESS_STEP_BYTES = 256 * 1024
 # A push over the limit is read up to this multiple of it, because a client reads no response while it sends.
 READ_LIMIT_FACTOR = 4
-DISK_CHECK_BYTES = 8 * 2**20
 
 
 async def chunks(request: Request, most: int) -> AsyncIterator[bytes]:
@@ -40,6 +41,7 @@ async def _decompress(request: Request, most: int) -> AsyncIterator[bytes]:
                 # In small steps, because gzip may expand a chunk a thousandfold in memory.
                 if piece := unpack.decompress(rest, DECOMPRESS_STEP_BYTES):
                     yield piece
+                    await asyncio.sleep(0)  # lets other requests run between the pieces of a chunk
                 rest = unpack.unconsumed_tail
         if not unpack.eof:
             raise BadRequest("The body ends early")
@@ -55,7 +57,7 @@ async def store(request: Request, file: IO[bytes], most: int, check_room: Callab
     size = checked = 0
     async for chunk in chunks(request, most * READ_LIMIT_FACTOR):
         size += len(chunk)
-        if size - checked >= DISK_CHECK_BYTES:
+        if size - checked >= disk.CHECK_INTERVAL_BYTES:
             checked = size
             check_room()
         if size <= most:

@@ -250,7 +250,7 @@ class GitServer:
         try:
             with self._slots.take(caller.org_id):
                 fits = await bodies.store(git_request.request, body, self._push_bytes, self._storage.check_room)
-                request = pushes.read(body)
+                request = await asyncio.to_thread(pushes.read, body)
                 if not request.commands:
                     return Answer(200, b"", [kind])  # Clients probe with an empty request before a large push.
                 if not fits:

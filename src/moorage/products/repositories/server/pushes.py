@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import size_text
 from moorage.errors import BadRequest
 from moorage.products.repositories.server import pktline
 from moorage.products.repositories.server.pktline import ANSWER, FLUSH, PROGRESS, BadPacket, band, packet
 
-MAX_COMMANDS = 10_000
+MAX_COMMANDS = 10_000  # `shallow` lines included
+MAX_LIST_BYTES = 4 * 2**20
+MAX_REFERENCE_BYTES = 1000
 HEADS = "refs/heads/"
 
 
@@ -40,22 +44,39 @@ class PushRequest:
 
 
 def read(file: BinaryIO) -> PushRequest:
-    """Read the commands at the start of a push; raises BadRequest."""
+    """Read the commands at the start of a push; raises BadRequest.
+
+    Runs in a thread: the list may have thousands of packets.
+    """
     commands: list[Command] = []
     capabilities: frozenset[str] = frozenset()
     try:
-        while (data := pktline.read_packet(file)) is not None:
+        for data in _packets(file):
             line, _, after = data.partition(b"\0")
-            capabilities |= frozenset(after.decode(errors="replace").split())
-            words = line.decode(errors="surrogateescape").rstrip("\n").split(" ", 2)
-            if words[0] == "shallow":
+            words = line.rstrip(b"\n").split(b" ", 2)
+            if max(map(len, words)) > MAX_REFERENCE_BYTES:
+                raise BadRequest(f"The name of a reference may have {MAX_REFERENCE_BYTES} bytes at most")
+            if words[0] == b"shallow":
                 continue
-            commands.append(Command(*words))
-            if len(commands) > MAX_COMMANDS:
-                raise BadRequest(f"A push may change {MAX_COMMANDS} references at most")
+            if not commands:  # The protocol sends them once, so later ones are ignored.
+                capabilities = frozenset(after.decode(errors="replace").split())
+            commands.append(Command(*(word.decode(errors="surrogateescape") for word in words)))
     except (BadPacket, TypeError):
         raise BadRequest("The body is not a push") from None
     return PushRequest(tuple(commands), capabilities)
+
+
+def _packets(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the packets of the command list; raises BadPacket, and BadRequest over a limit."""
+    count = size = 0
+    while (data := pktline.read_packet(file)) is not None:
+        count += 1
+        size += len(data)
+        if count > MAX_COMMANDS:
+            raise BadRequest(f"A push may change {MAX_COMMANDS} references at most")
+        if size > MAX_LIST_BYTES:
+            raise BadRequest(f"The list of references of a push may have {size_text(MAX_LIST_BYTES)} at most")
+        yield data
 
 
 def refusal(request: PushRequest, why: str, short: str) -> bytes:
