@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from moorage.cli.help import single
-from moorage.cli.output.terminal import fail
+from moorage.cli.output.terminal import fail, say
 
 Kind = Literal["auto", "static", "container"]
 
@@ -40,4 +40,4 @@ def _detect(
     except BuildFailed as error:
         fail(str(error))
     for line in (*detect.describe(decision.plan, ""), "", *detect.explain(decision, base)):
-        typer.echo(line)
+        say(line)

@@ -54,7 +54,9 @@ def _explain(error: Exception) -> None:
 
 
 def _fail(message: str) -> None:
-    print(f"moorage: {message}", file=sys.stderr)
+    from moorage.cli.output.terminal import note
+
+    note(f"moorage: {message}")
     sys.exit(2)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from moorage.cli.operate.socket import ask
 from moorage.cli.output.tables import show_json
+from moorage.cli.output.terminal import say
 
 
 def list_databases(data: Path | None, *, as_json: bool = False) -> None:
@@ -17,11 +16,11 @@ def list_databases(data: Path | None, *, as_json: bool = False) -> None:
         show_json(rows)
         return
     if not rows:
-        typer.echo("there are no databases")
+        say("there are no databases")
     for row in rows:
         deleted = f" (deleted {row['deletedAt']}; bring it back with: moorage databases undelete {row['id']})"
         reason = f": {row['reason']}" if row["reason"] else ""
-        typer.echo(
+        say(
             f"{row['id']}  {row['name']}  organization {row['organization']}  {row['software']}  "
             f"127.0.0.1:{row['port']}  {row['diskBytes'] // 2**20} MB  {row['status']}{reason}"
             + (deleted if row["deletedAt"] else "")
@@ -29,12 +28,12 @@ def list_databases(data: Path | None, *, as_json: bool = False) -> None:
 
 
 def stop(number: int, data: Path | None) -> None:
-    typer.echo(f"stopped {ask(data, 'stop-database', id=number)}")
+    say(f"stopped {ask(data, 'stop-database', id=number)}")
 
 
 def start(number: int, data: Path | None) -> None:
-    typer.echo(f"started {ask(data, 'start-database', id=number)}")
+    say(f"started {ask(data, 'start-database', id=number)}")
 
 
 def undelete(number: int, data: Path | None) -> None:
-    typer.echo(f"{ask(data, 'undelete-database', id=number)} is restored and starts now")
+    say(f"{ask(data, 'undelete-database', id=number)} is restored and starts now")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from moorage.cli.output.terminal import is_terminal, note, paint, plain, say
+from moorage.cli.output.terminal import is_terminal, json_text, note, paint, plain, say
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def show_one(item: Any, pairs: Sequence[tuple[str, object]], *, as_json: bool) -
 
 def show_json(item: Any) -> None:
     text = msgspec.json.format(msgspec.json.encode(item), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.write(json_text(text.decode()) + "\n")
 
 
 def text_of(value: object) -> str:

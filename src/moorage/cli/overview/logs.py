@@ -11,7 +11,7 @@ import typer
 
 from moorage.cli.help import single
 from moorage.cli.output.tables import JsonOption
-from moorage.cli.output.terminal import is_terminal, log_text, note, paint, plain, stop
+from moorage.cli.output.terminal import is_terminal, json_text, log_text, note, paint, plain, stop
 from moorage.cli.output.words import parsed
 from moorage.cli.overview.log_sources import Filter, Follower, Line, Notice, history
 from moorage.cli.session import connect
@@ -85,7 +85,7 @@ def moment(text: str | None) -> datetime | None:
 
 def _print(line: Line, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode(line).decode())
+        typer.echo(json_text(msgspec.json.encode(line).decode()))
     elif not is_terminal():
         typer.echo(f"{plain(line.timestamp)}\t{plain(line.source)}\t{log_text(line.message)}")
     else:

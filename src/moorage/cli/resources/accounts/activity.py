@@ -14,7 +14,7 @@ import typer
 from moorage.cli.help import GroupedCommands
 from moorage.cli.output.asking import YesOption, confirm
 from moorage.cli.output.tables import Column, JsonOption, show_json, show_list, text_of
-from moorage.cli.output.terminal import is_terminal, paint, plain, say
+from moorage.cli.output.terminal import is_terminal, json_text, paint, plain, say
 from moorage.cli.output.words import ago, parsed
 from moorage.cli.session import connect
 from moorage.client import Client, ClientError, Event, models
@@ -117,7 +117,7 @@ def _collect(client: Client, events: queue.Queue[Event | ClientError]) -> None:
 
 def _print_entry(row: models.ActivityOut, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode(row).decode())
+        typer.echo(json_text(msgspec.json.encode(row).decode()))
         return
     cells = [text_of(column.cell(row)) for column in COLUMNS]
     if not is_terminal():

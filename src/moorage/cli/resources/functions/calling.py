@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from moorage.cli.output.tables import JsonOption, show_json
-from moorage.cli.output.terminal import log_text, note, paint, plain, say, stop
+from moorage.cli.output.terminal import json_text, log_text, note, paint, plain, say, stop
 from moorage.cli.output.words import parsed
 from moorage.cli.session import connect
 from moorage.cli.session.names import FunctionArgument
@@ -56,7 +56,7 @@ def show_result(result: InvokeFunctionResult, as_json: bool) -> None:
     if as_json:
         show_json(result)
     elif result.status != "error":
-        sys.stdout.write(json.dumps(result.result, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(json.dumps(result.result, indent=2, ensure_ascii=False)) + "\n")
     if result.status == "error":
         stop(f"the function failed: {plain(result.error)}")
 
@@ -127,7 +127,7 @@ def logs(
     if follows:
         for event in client.functions.follow_logs(name, tail=tail):
             if as_json:
-                say(json.dumps({"event": event.name, "data": event.data}, ensure_ascii=False))
+                typer.echo(json_text(json.dumps({"event": event.name, "data": event.data}, ensure_ascii=False)))
             elif event.name == "log":
                 _show_line(event.data["stream"], event.data["message"])
             elif event.name == "invocation":

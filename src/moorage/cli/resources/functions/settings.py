@@ -9,7 +9,7 @@ import typer
 from moorage.cli.help import group
 from moorage.cli.output.asking import YesOption, confirm, read_secret
 from moorage.cli.output.tables import Column, JsonOption, show_json, show_list
-from moorage.cli.output.terminal import note, plain, say, stop
+from moorage.cli.output.terminal import note, plain, say_value, stop
 from moorage.cli.resources.functions.deploying import WAIT_S
 from moorage.cli.resources.functions.folders import variables_of
 from moorage.cli.session import connect
@@ -125,4 +125,4 @@ def reveal_secret(name: FunctionArgument, secret: SecretName, as_json: JsonOptio
     if as_json:
         show_json(revealed)
     else:
-        say(revealed.value)
+        say_value(f"{revealed.value}\n")

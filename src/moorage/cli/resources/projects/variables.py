@@ -12,7 +12,7 @@ import typer
 from moorage.cli.help import GroupedCommands
 from moorage.cli.output.asking import YesOption, confirm, read_secret
 from moorage.cli.output.tables import Column, JsonOption, show_list
-from moorage.cli.output.terminal import note, plain, say, stop
+from moorage.cli.output.terminal import note, plain, say, say_value, stop
 from moorage.cli.resources.projects import dotenv, following
 from moorage.cli.session import completion, connect
 from moorage.cli.session.names import ProjectArgument
@@ -117,7 +117,7 @@ def pull_env(
     variables = _current_env(name)
     text = dotenv.render(variables)
     if str(file) == "-":
-        sys.stdout.write(text)
+        say_value(text)
         return
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
@@ -242,6 +242,6 @@ def reveal_secret(
     _check_known([secret], [each.name for each in client.projects.list_secrets(name)], "secret")
     confirm(f"Show the value of {plain(secret)}? The audit log of {plain(name)} records it.", is_confirmed=yes)
     value = client.projects.reveal_secret(name, name=secret).value
-    sys.stdout.write(f"{value}\n")
+    say_value(f"{value}\n")
     if sys.stdout.isatty():
         note("clear the terminal if others can see it", "dim")
