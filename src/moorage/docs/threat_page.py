@@ -51,6 +51,12 @@ BOUNDARIES = {
         "The platform runs dependencies of its own, and installs dependencies for tenants. Its own are pinned by hash; "
         "those of tenants are installed in a sandbox and stay inside their organization.",
     ),
+    "stranger-to-user": (
+        "Stranger to the machine of a user",
+        "The command line reads folders and prints texts that strangers wrote. A deployment publishes the files of its "
+        "folder only and starts no program, and no text steers the terminal. `moorage functions dev` runs the code of "
+        "a folder without a sandbox: the code itself is outside of these promises.",
+    ),
 }
 
 

@@ -15,7 +15,7 @@ import typer
 from moorage.cli import manifest
 from moorage.cli.deploy import plan as plans
 from moorage.cli.deploy import run, target
-from moorage.cli.deploy.archive import list_files
+from moorage.cli.deploy.archive import find_contents, list_files
 from moorage.cli.deploy.git import GitFailed
 from moorage.cli.deploy.plan import FolderPlan, NotDeployable
 from moorage.cli.deploy.snapshot import TooLarge
@@ -186,13 +186,14 @@ def _find_target(client: Client, name: str) -> Target:
 
 def _show_plan(plan: FolderPlan, to: Target) -> None:
     names = list_files(plan.folder)
-    size = sum(path.stat().st_size for each in names if (path := plan.folder / each).is_file())
-    way = "a ZIP archive" if plan.way == "zip" else "one commit"
+    paths = find_contents(plan.folder, names)
+    size = sum(os.path.getsize(path) for path in paths.values())
+    count, way = (len(paths), "a ZIP archive") if plan.way == "zip" else (len(names), "one commit")
     action = "create" if to.project is None else "update"
     note(f"{paint('project:', 'bold', stream=sys.stderr)}  {to.name} ({action})")
     for line in plan.lines:
         note(plain(line))
-    note(f"send:     {len(names)} files, {size / 1024:,.0f} KB, as {way}")
+    note(f"send:     {count} files, {size / 1024:,.0f} KB, as {way}")
 
 
 def _started(deployment: run.Deployment, *, as_json: bool) -> None:

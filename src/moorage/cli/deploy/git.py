@@ -6,15 +6,25 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.cli.output.terminal import plain
 
+# The configuration of a repository may come from a stranger, and names programs that reading commands start. git passes
+# these settings on to the processes that it starts in nested repositories.
+_NO_PROGRAMS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "log.showSignature": "false",  # starts gpg.program
+    "safe.bareRepository": "explicit",  # A folder that looks like a repository is none.
+}
+# Without transports, an object that is missing in a partial clone is not fetched with core.sshCommand and the like.
+_NO_TRANSPORTS = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 # Settings of the user and of the machine must not change the snapshot: filters, hooks, line endings, ignored files.
-_ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-_SETTINGS = {"core.hooksPath": os.devnull, "core.autocrlf": "false", "gc.auto": "0", "core.fsmonitor": "false"}
+_ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", **_NO_TRANSPORTS}
+_SETTINGS = {**_NO_PROGRAMS, "core.autocrlf": "false", "gc.auto": "0"}
 
 
 class GitFailed(Exception):
@@ -52,8 +62,7 @@ class Git:
     def create(self) -> None:
         """Create the repository."""
         argv = ["git", "init", "--quiet", "--bare", str(self.git_dir)]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=kept | _ISOLATED)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=_plain_environment() | _ISOLATED)
         if done.returncode != 0:
             raise GitFailed(reason_of(done.stderr, "init"))
 
@@ -61,12 +70,13 @@ class Git:
         self, *words: str, headers: Sequence[str], on_progress: Callable[[str], None] | None = None
     ) -> tuple[int, bytes, list[str]]:
         """Run a command that speaks to the platform; return its code, output and the lines of its log."""
+        given = _as_config([("http.extraHeader", header) for header in headers])
         process = subprocess.Popen(
             ["git", *self._settings(), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **self._locations(), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **_as_config(headers)},
+            env={**os.environ, **self._locations(), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **given},
             cwd=self.work_tree,
             start_new_session=True,  # Ctrl-C is for the command, which says how to go on
         )
@@ -97,31 +107,53 @@ class Git:
         return given
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        return kept | _ISOLATED | self._locations() | self.env
+        return _plain_environment() | _ISOLATED | self._locations() | self.env
 
 
 def user_git(folder: Path, *words: str) -> bytes | None:
-    """Run a reading command in the user's repository; None where it fails, or where there is none."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    """Run a reading command in the user's repository; None where it fails, or where there is none.
+
+    The command starts no program that the repository's configuration names.
+    """
+    return _read(folder, words, _NO_PROGRAMS)
+
+
+def has_changes(folder: Path) -> bool:
+    """Report whether files of a folder differ from the last commit of its repository.
+
+    Filters are programs of the repository's configuration, so they are off: a file with a filter, such as one of Git
+    LFS, counts as changed when it was written again with the same content.
+    """
+    listed = user_git(folder, "config", "-z", "--name-only", "--get-regexp", r"^filter\.") or b""
+    filters = {os.fsdecode(name): "" for name in listed.split(b"\0") if name}
+    words = ("status", "--porcelain", "--ignore-submodules=dirty", "--", ".")  # no git process in submodules
+    return bool(_read(folder, words, _NO_PROGRAMS | filters))
+
+
+def _read(folder: Path, words: Sequence[str], settings: Mapping[str, str]) -> bytes | None:
     done = subprocess.run(
         ["git", "-C", str(folder), *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=kept | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        env=_plain_environment() | _NO_TRANSPORTS | {"GIT_OPTIONAL_LOCKS": "0"} | _as_config([*settings.items()]),
     )
     return done.stdout if done.returncode == 0 else None
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return the environment without variables of git, which could name another repository."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
 def basic_authorization(token: str) -> str:
     return f"Authorization: Basic {base64.b64encode(f'git:{token}'.encode()).decode()}"
 
 
-def _as_config(headers: Sequence[str]) -> dict[str, str]:
-    """Return request headers as variables: arguments of a process can be read by every user of the machine."""
-    pairs = {"GIT_CONFIG_COUNT": str(len(headers))}
-    for number, header in enumerate(headers):
-        pairs |= {f"GIT_CONFIG_KEY_{number}": "http.extraHeader", f"GIT_CONFIG_VALUE_{number}": header}
+def _as_config(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return settings as variables: arguments of a process can be read by every user of the machine."""
+    pairs = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings):
+        pairs |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     return pairs
 
 

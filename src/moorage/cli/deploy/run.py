@@ -67,7 +67,7 @@ def finish(client: Client, deployment: Deployment, *, shows_log: bool = True) ->
 
 def _upload(client: Client, plan: FolderPlan, to: Target, apply: Apply | None) -> Deployment:
     clock = _Clock()
-    with Spinner("packing") as spinner, archive.packed(plan.folder) as (path, count):
+    with Spinner("packing") as spinner, archive.packed(plan.folder, spinner.print) as (path, count):
         clock.step("pack")
         spinner.update(f"sending {count} files")
         result = client.projects.upload_site(name=to.name, file=path)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.cli.deploy.git import Git, GitFailed, basic_authorization, user_git
+from moorage.cli.deploy.git import Git, GitFailed, basic_authorization, has_changes, user_git
 
 # Never sent, also without a line in .gitignore: local secrets, and files of this machine.
 ALWAYS_LEFT_OUT = (
@@ -59,6 +59,9 @@ class Snapshot:
         check_size(self.files(), self.folder, MAX_BYTES)
         if self._head is not None:  # Files that are tracked in spite of .gitignore stay.
             self._git.run("read-tree", self._head)
+            # For a known submodule, `git add` would start `git status` in it, which starts programs that the
+            # submodule's configuration names. It finds a submodule in the folder by itself.
+            self._forget(self._nested())
         self._git.run("add", "--all", ".")
         self._expand_nested()
 
@@ -119,28 +122,39 @@ class Snapshot:
                 raise GitFailed(_push_error(lines)) from None
         return head
 
-    def _expand_nested(self) -> None:
-        """Replace repositories inside of the folder (submodules, too) by their files."""
-        for line in self._git.run("ls-files", "-z", "--stage").split(b"\0"):
-            if not line.startswith(_GITLINK):
-                continue
-            path = os.fsdecode(line.partition(b"\t")[2])
-            self._git.run("rm", "--quiet", "--force", "--cached", "--", path)
-            listed = user_git(self.folder / path, "ls-files", "-z", "--others", "--cached", "--exclude-standard")
-            names = [os.path.join(path, os.fsdecode(each)) for each in (listed or b"").split(b"\0") if each]
-            names = [each for each in names if (self.folder / each).is_file()]
-            self._add_blobs(names)
+    def _nested(self) -> list[str]:
+        """Return the repositories in the index: submodules, and others inside of the folder."""
+        entries = self._git.run("ls-files", "-z", "--stage").split(b"\0")
+        return [os.fsdecode(each.partition(b"\t")[2]) for each in entries if each.startswith(_GITLINK)]
 
-    def _add_blobs(self, names: list[str]) -> None:
-        if not names:
-            return
-        listed = "\n".join(names).encode()
-        hashes = self._git.run("hash-object", "-w", "--stdin-paths", stdin=listed).decode().split()
-        entries = []
-        for name, sha in zip(names, hashes, strict=True):
-            mode = "100755" if os.access(self.folder / name, os.X_OK) else "100644"
-            entries.append(f"{mode} {sha}\t{name}")
-        self._git.run("update-index", "--index-info", stdin=("\n".join(entries) + "\n").encode())
+    def _forget(self, names: list[str]) -> None:
+        """Remove entries from the index."""
+        if names:
+            self._git.run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(names))
+
+    def _expand_nested(self) -> None:
+        """Replace repositories inside of the folder (submodules, too) by their files. Links stay links."""
+        nested = self._nested()
+        self._forget(nested)
+        left_out = [f"--exclude={each}" for each in ALWAYS_LEFT_OUT]
+        for path in nested:
+            words = ("ls-files", "-z", "--others", "--cached", "--exclude-standard", *left_out)
+            listed = user_git(self.folder / path, *words) or b""
+            names = [os.path.join(path, os.fsdecode(each)) for each in listed.split(b"\0") if each]
+            if present := [each for each in names if _is_present(self.folder, each)]:
+                self._git.run("update-index", "--add", "-z", "--stdin", stdin=_joined(present))
+
+
+def _joined(names: list[str]) -> bytes:
+    return b"".join(os.fsencode(each) + b"\0" for each in names)
+
+
+def _is_present(folder: Path, name: str) -> bool:
+    """Report whether a listed name is a file or a link, and none of its folders is a link."""
+    top, path = os.path.realpath(folder), os.path.join(folder, name)
+    return os.path.realpath(os.path.dirname(path)) == os.path.dirname(os.path.join(top, name)) and (
+        os.path.islink(path) or os.path.isfile(path)
+    )
 
 
 def cache_folder(folder: Path) -> Path:
@@ -201,8 +215,7 @@ def _subject(folder: Path) -> str:
     last = (user_git(folder, "log", "-1", "--format=%s") or b"").decode("utf-8", "replace").strip()
     if not last:
         return "moorage deploy"
-    changed = user_git(folder, "status", "--porcelain", "--", ".")
-    return f"{last} (with uncommitted changes)" if changed else last
+    return f"{last} (with uncommitted changes)" if has_changes(folder) else last
 
 
 def _author(folder: Path) -> dict[str, str]:
