@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ CONFIG = "application/vnd.docker.container.image.v1+json"
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 REF_NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 MAX_DOCUMENT_BYTES = 8 * 2**20
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 GZIP_LEVEL = 3  # Faster than the default; the upload takes most of the time.
 
 
@@ -38,6 +40,10 @@ class Files(Protocol):
 
     def open(self, name: str) -> IO[bytes]: ...
 
+    def has(self, name: str, digest: str) -> bool:
+        """Report whether a file may be sent as the blob of a digest. Registries check blobs inside of the layout."""
+        ...
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -49,6 +55,11 @@ class Folder:
 
     def open(self, name: str) -> IO[bytes]:
         return (self.path / name).open("rb")
+
+    def has(self, name: str, digest: str) -> bool:
+        """Build tools link blobs of a shared store; other links that lead out of the folder lead to private files."""
+        path = (self.path / name).resolve()
+        return path.is_relative_to(self.path.resolve()) or digest_of(path) == digest
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,9 @@ class Archive:
         assert opened is not None
         return opened
 
+    def has(self, name: str, digest: str) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -87,7 +101,11 @@ class Layout:
         return self.files.find(_name(digest))
 
     def open(self, digest: str) -> IO[bytes]:
-        return self.files.open(_name(digest))
+        """Open a blob; raises NotAnImage for a link out of the layout to anything but this blob."""
+        name = _name(digest)
+        if not self.files.has(name, digest):
+            raise NotAnImage(f"{name} is a link to a file with another digest; copy the blob into the layout")
+        return self.files.open(name)
 
     def document(self, digest: str) -> bytes:
         size = self.size(digest)
@@ -162,9 +180,12 @@ def _store(files: Files, name: str, scratch: Path, *, packs: bool = False) -> Pa
 
 
 def _move(path: Path, scratch: Path) -> Path:
+    return path.rename(scratch / _name(digest_of(path)))
+
+
+def digest_of(path: Path) -> str:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return path.rename(scratch / "blobs" / "sha256" / digest)
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _describe(blob: Path, media_type: str) -> dict[str, Any]:
@@ -185,4 +206,7 @@ def _has_name(entry: Any, name: str) -> bool:
 
 
 def _name(digest: str) -> str:
+    """Return the path of a blob; raises NotAnImage for a digest that could be another path."""
+    if _DIGEST.fullmatch(digest) is None:
+        raise NotAnImage(f"the image names {digest!r}, which is no SHA-256 digest")
     return f"blobs/{digest.replace(':', '/', 1)}"
