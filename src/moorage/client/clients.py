@@ -15,6 +15,8 @@ from moorage.client.defaults import DEFAULT_URL
 class Client(Groups):
     """Blocking client. Without arguments it reads MOORAGE_URL, MOORAGE_TOKEN and MOORAGE_ORG.
 
+    An empty token or organization sends none, whatever the environment has.
+
     `options` are those of `httpx2.Client`, such as `verify` or `transport`.
     """
 
@@ -60,6 +62,6 @@ class AsyncClient(AsyncGroups):
 def _target(url: str | None, token: str | None, organization: str | None) -> tuple[str, str | None, str | None]:
     return (
         url or os.environ.get("MOORAGE_URL") or DEFAULT_URL,
-        token or os.environ.get("MOORAGE_TOKEN"),
-        organization or os.environ.get("MOORAGE_ORG"),
+        os.environ.get("MOORAGE_TOKEN") if token is None else token,
+        os.environ.get("MOORAGE_ORG") if organization is None else organization,
     )

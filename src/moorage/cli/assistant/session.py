@@ -19,7 +19,5 @@ class Session:
 
     @classmethod
     def open(cls, context: Context, root: Path, *, retries: int) -> Session:
-        client = AsyncClient(
-            context.url, token=context.token, organization=context.organization or None, retries=retries
-        )
+        client = AsyncClient(context.url, token=context.token, organization=context.organization, retries=retries)
         return cls(context, client, root.resolve(), Guard([context.token]))

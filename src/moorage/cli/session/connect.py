@@ -47,7 +47,7 @@ def client() -> Client:
             "development, or set MOORAGE_TOKEN"
         )
     trust: dict[str, Any] = {} if context.url.startswith("https:") else {"verify": _no_trust()}
-    return Client(context.url, token=context.token, organization=context.organization or None, retries=RETRIES, **trust)
+    return Client(context.url, token=context.token, organization=context.organization, retries=RETRIES, **trust)
 
 
 def _no_trust() -> ssl.SSLContext:

@@ -67,7 +67,7 @@ def normal_url(text: str) -> str:
 
 
 def _demo(url: str) -> Context:
-    with Client(url, token="", retries=connect.RETRIES) as client:
+    with Client(url, token="", organization="", retries=connect.RETRIES) as client:
         login = client.identity.demo_login()
     return Context(url, login.token, login.organization_id)
 
@@ -85,7 +85,7 @@ def _read_token(url: str) -> str:
 
 def _store(context: Context, name: str) -> None:
     """Check a credential, store it and make it the current context."""
-    with Client(context.url, token=context.token, organization=context.organization or None) as client:
+    with Client(context.url, token=context.token, organization=context.organization) as client:
         me = client.identity.whoami()
     known = _load()
     known.by_name[name] = context

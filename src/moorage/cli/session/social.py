@@ -22,7 +22,7 @@ def find_provider(url: str, issuer: str | None, *, is_wanted: bool | None) -> Pr
     if is_wanted is False or (is_wanted is None and not is_terminal(sys.stdin)):
         return None
     try:
-        with Client(url, token="", retries=connect.RETRIES) as client:
+        with Client(url, token="", organization="", retries=connect.RETRIES) as client:
             listed = client.identity.read_sign_in_methods().providers
     except ClientError:
         if is_wanted:
@@ -51,13 +51,13 @@ def _choose(providers: list[Provider]) -> Provider:
 def log_in(url: str, provider: Provider, *, port: int, timeout_s: float, accept_terms: bool) -> Context:
     """Sign in in the browser, and return the context of the session."""
     id_token = sign_in(provider, port=port, timeout_s=timeout_s)
-    with Client(url, token="", retries=connect.RETRIES) as client:
+    with Client(url, token="", organization="", retries=connect.RETRIES) as client:
         login = _log_in(client, id_token, accept_terms=accept_terms)
     if login.user.approval_status != "approved":
         note(
             f"your account is {plain(login.user.approval_status)}: an operator has to approve it before you can use it"
         )
-    with Client(url, token=login.access_token, retries=connect.RETRIES) as client:
+    with Client(url, token=login.access_token, organization="", retries=connect.RETRIES) as client:
         mine = client.identity.me().organizations
     if len(mine) > 1:
         note("you belong to several organizations; `moorage orgs use` chooses another one", "dim")
