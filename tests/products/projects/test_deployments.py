@@ -17,6 +17,7 @@ from tests.products.projects.support import SITE, Team
 from moorage.app import App
 from moorage.core.db.query import Command
 from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
 from moorage.core.jobs import Lane
 from moorage.core.kit.clock import MINUTE_MS, ManualClock
 from moorage.core.kit.ids import new_uuid
@@ -409,3 +410,16 @@ async def test_a_published_project_stays_published_while_it_is_built_again(team:
     hosts = await team.hosts()
 
     assert (hosts.building, hosts.unpublished, list(hosts.sites)) == (set(), set(), ["site.localhost"])
+
+
+async def test_the_reason_of_a_failure_is_one_line_without_control_characters(team: Team, db: Database) -> None:
+    made = (await team.upload()).data
+
+    def unit(tx: Tx) -> None:
+        reason = "The scan refused a\x1b]0;title\x07b\x9bc\nd"
+        deployments.fail_if_open(tx, team.org_id, made["deploymentId"], reason)
+
+    await db.write(unit)
+
+    assert (await team.status(made["uploadId"]))["reason"] == "The scan refused a ]0;title b c d"
+    assert not {"\x1b", "\x07", "\x9b"} & set("".join(await team.log(made["uploadId"])))

@@ -61,7 +61,7 @@ async def test_lines_are_put_together_from_pieces_and_keep_their_order(team: Tea
 
 async def test_colours_and_overwritten_progress_are_not_kept(team: Team, db: Database) -> None:
     def write(log: LogWriter) -> None:
-        log.write("stdout", "\x1b[32mgreen\x1b[0m\n10%\r50%\r100%\nnul\x00byte\n")
+        log.write("stdout", "\x1b[32mgreen\x1b[0m\n10%\r50%\r100%\nnul\x00byte\x9b\n")
 
     found = await lines_of(team, db, write)
 

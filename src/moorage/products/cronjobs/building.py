@@ -23,6 +23,7 @@ from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.kit.envvars import read_env
 from moorage.core.kit.ids import new_uuid
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import one_line
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound, QuotaExceeded
@@ -368,7 +369,7 @@ def _fail(tx: Tx, org_id: int, build_id: int, why: str) -> None:
 
 
 def _end(tx: Tx, org_id: int, build: Build, why: str) -> None:
-    move(tx, BUILD, build, to=BuildStatus.FAILED, reason=why)
+    move(tx, BUILD, build, to=BuildStatus.FAILED, reason=one_line(why))
 
 
 def _end_deploying(tx: Tx, org_id: int, cronjob: Cronjob, to: CronjobStatus) -> None:

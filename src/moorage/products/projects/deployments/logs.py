@@ -37,7 +37,7 @@ LAST_SYSTEM_LINES = 20
 LINES_PER_READ = 500
 # Followers poll as well, because another process with the same database may write lines without a notification here.
 POLL_INTERVAL_S = {"postgresql": 0.08, "sqlite": 5.0}
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Stream = Literal["stdout", "stderr", "system"]
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from moorage.core.kit.clock import HOUR_MS
 from moorage.core.kit.decoding import decode
 from moorage.core.kit.ids import new_uuid
 from moorage.core.kit.records import dataclass
+from moorage.core.kit.texts import one_line
 from moorage.errors import Conflict, NotFound
 from moorage.products.projects import route_sync, service, tables
 from moorage.products.projects.deployments import followers
@@ -278,6 +279,7 @@ def succeed(tx: Tx, org_id: int, deployment: Deployment, message: str) -> None:
 
 def fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
     """Mark a deployment as failed and drop its artifact; the live release stays."""
+    reason = one_line(reason)  # It may quote output of the build, and names of files.
     add_line(tx, org_id, deployment.id, reason)
     move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.FAILED, reason=reason, ended_at=tx.now)
     let_go(tx, org_id, deployment)
