@@ -1,5 +1,5 @@
 /**
- * Sign-in at an identity provider: authorization code with PKCE (S256), `state` and `nonce`.
+ * Sign-in at an identity provider: authorization code with PKCE (S256) and `state`.
  *
  * The platform asks the provider for its addresses and exchanges the code, so that this page connects to no other host.
  */
