@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.live import Shell, shell
-from tests.e2e.projects_support import Sites, started_sites
+from tests.e2e.projects_support import GITHUB_SECRET, Sites, started_sites
 from tests.platform.leftovers import ended_workloads
 from tests.shared import SharedServers
 
@@ -24,7 +24,8 @@ def sites(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Si
 
 @contextlib.contextmanager
 def started(data: Path) -> Iterator[Sites]:
-    with ended_workloads(data), started_sites(data, function_pool="1") as sites:
+    platform = started_sites(data, function_pool="1", github_webhook_secret=GITHUB_SECRET)
+    with ended_workloads(data), platform as sites:
         yield sites
 
 

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.group("projects"), pytest.mark.deep]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def open_pull_request(sites: Sites, codehost: Codehost, name: str) -> None:
-    """Create a project with previews, and let somebody propose a change from a fork."""
+def open_pull_request(sites: Sites, codehost: Codehost, name: str) -> str:
+    """Create a project with previews, propose a change from a fork, and return its commit."""
     repository, fork = f"octo/{name}", f"stranger/{name}"
     codehost.repository(repository, index_html=page("main"))
     theirs = codehost.repository(fork, index_html=page("main"))
@@ -35,12 +35,13 @@ def open_pull_request(sites: Sites, codehost: Codehost, name: str) -> None:
         "repository": {"full_name": repository, "id": 1, "private": False},
     }
     assert sites.deliver("pull_request", event, f"{name}-opened").status == 200
-    wait_until(lambda: sites.call("GET", f"/v1/projects/{name}/previews")[0]["status"] == "waiting")
+    wait_until(lambda: "waiting" in [each["status"] for each in sites.call("GET", f"/v1/projects/{name}/previews")])
+    return sha
 
 
 def test_a_preview_of_a_fork_is_approved_and_opened(sites: Sites, codehost: Codehost, shared: SharedServers) -> None:
     name = new_name("approved")
-    open_pull_request(sites, codehost, name)
+    sha = open_pull_request(sites, codehost, name)
     console = Console(sites.running, shared.get("browser", headless_shell))
     with console.visit() as viewer:
         sign_in_as(viewer, "viewer")
@@ -53,7 +54,8 @@ def test_a_preview_of_a_fork_is_approved_and_opened(sites: Sites, codehost: Code
         table = visit.page.get_by_role("table", name="Previews")
         expect(table).to_contain_text(f"#7A change {HOSTILE}")
         visit.page.get_by_role("button", name="Approve").click()
-        visit.page.get_by_role("dialog").get_by_role("button", name="Approve").click()
+        with visit.page.expect_request("**/approve") as sent:
+            visit.page.get_by_role("dialog").get_by_role("button", name="Approve").click()
         address = table.get_by_role("link", name=re.compile(f"{name}-pr-7"))
         expect(address).to_be_visible()
         wait_until(lambda: sites.text(f"{name}-pr-7") == page("proposed"))
@@ -61,4 +63,5 @@ def test_a_preview_of_a_fork_is_approved_and_opened(sites: Sites, codehost: Code
             address.click()
 
         expect(opened.value.get_by_role("heading", name="proposed")).to_be_visible()
+        assert sent.value.post_data_json == {"commitSha": sha}
         assert visit.problems == []

@@ -174,6 +174,8 @@ def read_hosts(tx: Tx, host_of: HostOf = stored_host) -> Hosts:
     for site in tx.all(deployment_tables.LIVE_PREVIEWS):
         hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))
+    for name, project_id in tx.all(deployment_tables.DISABLED_PREVIEWS):
+        of_project[project_id].append(service.host_of(settings, name))
     _add_apps(tx, hosts, of_project, host_of)
     for project_id, project_rules in rules.all_rules(tx).items():
         hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), project_rules))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.live import Shell
+from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import page
 from tests.products.repositories.support import Checkout
 
@@ -171,6 +172,27 @@ def test_a_failed_deployment_ends_with_code_1_and_the_reason(shell: Shell, app: 
 def test_previews_of_a_project_without_any(shell: Shell, app: str) -> None:
     assert shell.json("deployments", "previews", "list", app) == []
     assert shell("deployments", "previews", "approve", app, "7").returncode == 1
+
+
+def test_a_preview_is_approved_at_the_commit_that_was_shown_and_at_no_other(shell: Shell) -> None:
+    name, reviewed, pushed = "cli-forked", "1" * 40, "2" * 40
+    shell.sites.create_project(name, "octo/cli-forked", prPreview=True)
+    for sha, action in ((reviewed, "opened"), (pushed, "synchronize")):
+        head = {"sha": sha, "ref": "change", "repo": {"full_name": "eve/site"}}
+        event = {
+            "action": action,
+            "pull_request": {"number": 7, "title": "A change", "head": head},
+            "repository": {"full_name": "octo/cli-forked", "id": 1, "private": False},
+        }
+        assert shell.sites.deliver("pull_request", event, f"{name}-{action}").status == 200
+    wait_until(lambda: pushed in shell.ok("deployments", "previews", "list", name, "--json"))
+
+    late = shell("deployments", "previews", "approve", name, "7", "--commit", reviewed[:12])
+    approved = shell("deployments", "previews", "approve", name, "7")
+
+    assert (late.returncode, "review that commit first" in late.stderr) == (1, True)
+    assert (approved.returncode, "approved pull request 7" in approved.stdout) == (0, True)
+    assert f"pull request 7 is at commit {pushed}: A change" in approved.stderr
 
 
 def test_a_command_runs_in_the_live_release_with_its_exit_code(shell: Shell, app: str) -> None:

@@ -161,8 +161,9 @@ async def test_a_push_builds_what_wants_that(team: Team, stranger: Team, repo: R
     assert len(await builds(stranger)) == 1
 
 
-async def test_an_event_of_github_builds_what_wants_that(team: Team, app: App, db: Database) -> None:
-    await create(team, repositoryName="acme/site", autoDeploy=True)
+@pytest.mark.parametrize("repository", ["acme/site", "acme/site.git"])
+async def test_an_event_of_github_builds_what_wants_that(team: Team, app: App, db: Database, repository: str) -> None:
+    await create(team, repositoryName=repository, autoDeploy=True)
     payload = {
         "ref": "refs/heads/main",
         "after": SHA,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.accounts.webhooks.deliveries import SECRETS, send_github
 from tests.client import Client
+from tests.conftest import RunJobs
+from tests.products.projects import support
 from tests.products.projects.support import Team
+from tests.products.repositories.support import Checkout
 
 from moorage.accounts.webhooks.service import HandleWebhookEvent
 from moorage.app import App
@@ -15,9 +19,11 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
+from moorage.products.projects import previews as preview_service
 from moorage.products.projects import service, tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.pipeline import cache_of, request_of
+from moorage.products.projects.previews import PullRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.settings(**SECRETS)]
 
@@ -52,8 +58,11 @@ async def tell(app: App, db: Database, event: str, payload: Any, delivery: str) 
     await Worker(db, only, Telemetry(quiet=True), slots=2).run_due(turns=5)
 
 
-async def test_a_push_to_the_tracked_branch_deploys_its_commit(team: Team, app: App, db: Database) -> None:
-    await team.create(repositoryName="Acme/Site", autoDeploy=True)
+@pytest.mark.parametrize("repository", ["Acme/Site", "acme/site.git"])
+async def test_a_push_to_the_tracked_branch_deploys_its_commit(
+    team: Team, app: App, db: Database, repository: str
+) -> None:
+    await team.create(repositoryName=repository, autoDeploy=True)
 
     await tell(app, db, "push", push(), "one")
 
@@ -159,6 +168,29 @@ async def test_a_forks_code_waits_for_approval_and_each_new_commit_waits_again(
     assert (await team.api.post("/v1/projects/site/previews/7/approve")).status == 409
 
 
+@pytest.mark.boundary("supply-chain", "An approval of a fork's pull request builds the commit that was reviewed.")
+async def test_an_approval_of_another_commit_than_the_current_one_builds_nothing(
+    team: Team, app: App, db: Database
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(fork="eve/site"), "one")
+    reviewed = (await previews(team))[0]
+    before = len(await team.deployments())
+    await tell(app, db, "pull_request", pull("synchronize", NEXT, fork="eve/site"), "two")
+    path = "/v1/projects/site/previews/7/approve"
+
+    late = [await team.api.post(path, json={"commitSha": reviewed[name]}) for name in ("commitSha", "commitId")]
+    odd = await team.api.post(path, json={"commitSha": NEXT[:7]})
+    count = len(await team.deployments())
+    approved = await team.api.post(path, json={"commitSha": NEXT[:12].upper()})
+
+    assert [(reply.status, reply.error["code"]) for reply in late] == [(409, "conflict")] * 2
+    assert (odd.status, list(odd.error["fields"])) == (400, ["commitSha"])
+    assert count == before
+    assert (approved.data["status"], approved.data["commitSha"]) == ("active", NEXT)
+    assert (await team.deployments())[0]["commitSha"] == NEXT
+
+
 @pytest.mark.boundary(
     "supply-chain", "A pull request from a fork waits for approval, also where its number was a branch's before."
 )
@@ -219,6 +251,34 @@ async def test_only_a_fork_s_build_has_no_credentials_of_registries(team: Team, 
         ]
 
     assert await db.read(requests) == [True, False, True]
+
+
+@pytest.mark.settings(disk_reserve_mb=0)
+async def test_a_disabled_project_says_so_at_the_addresses_of_its_live_previews_too(
+    team: Team, db: Database, tmp_path: Path, run_jobs: RunJobs
+) -> None:
+    work = Checkout.init(tmp_path / "work")
+    sha = work.commit("proposed", index_html="<h1>one</h1>")
+    await support.push(team, work)
+    await team.create(prPreview=True)
+
+    def propose(tx: Tx) -> None:
+        site = service.get(tx, team.org_id, "site")
+        for number, commit in ((7, sha), (8, NEXT)):
+            request = PullRequest(number, "A better harbor", "acme/site", "main", commit, is_fork=False)
+            preview_service.update(tx, team.org_id, site, request)
+
+    await db.write(propose)
+    await run_jobs()
+    live = await team.hosts()
+
+    await team.api.post("/v1/projects/site/toggle", json={"enable": False})
+    off = await team.hosts()
+    await team.api.post("/v1/projects/site/toggle", json={"enable": True})
+
+    assert (set(live.sites), live.disabled) == ({"site.localhost", "site-pr-7.localhost"}, set())
+    assert (off.sites, off.disabled) == ({}, {"site.localhost", "site-pr-7.localhost"})
+    assert (await team.hosts()).sites.keys() == live.sites.keys()
 
 
 async def test_a_project_without_previews_has_none(team: Team, app: App, db: Database) -> None:

@@ -218,6 +218,19 @@ async def test_the_same_name_created_after_the_push_is_a_fresh_project(desk: Des
     assert (await desk.post()).status == 409
 
 
+async def test_a_repository_named_with_git_s_suffix_is_the_one_that_was_pushed(desk: Desk) -> None:
+    await desk.push()
+
+    created = await desk.post("harbor", repositoryName="acme/site.git", autoDeploy=True)
+    desk.work.commit("a change", index_html="<h1>two</h1>")
+    lines = await desk.push()
+
+    assert created.status == 200
+    assert await desk.names() == {"harbor"}
+    assert lines[0].startswith("Deploying harbor (")
+    assert (await desk.team.read("harbor"))["repositoryName"] == "acme/site.git"
+
+
 async def test_another_name_created_after_the_push_replaces_the_project(desk: Desk) -> None:
     await desk.push()
 

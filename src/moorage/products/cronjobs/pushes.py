@@ -8,6 +8,7 @@ from moorage.core.db.tx import Tx
 from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.tables import Cronjob
 from moorage.products.projects import github
+from moorage.products.repositories.names import key_of
 from moorage.products.repositories.service import Push
 
 
@@ -46,4 +47,4 @@ def on_github_push(tx: Tx, event: GithubEvent) -> None:
 
 @across_organizations("cronjobs of any organization may use the repository")
 def _cronjobs(tx: Tx, repository: str) -> list[Cronjob]:
-    return tx.all(tables.OF_REPOSITORY, repository=repository.lower())
+    return tx.all(tables.OF_REPOSITORY, repository=key_of(repository))

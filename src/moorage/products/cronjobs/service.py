@@ -23,6 +23,7 @@ from moorage.errors import Conflict, NotFound, bad_field
 from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.states import CRONJOB, EXECUTION, CronjobStatus, ExecutionStatus
 from moorage.products.cronjobs.tables import KIND, Build, Cronjob, Execution
+from moorage.products.repositories.names import key_of
 
 MAX_ERROR_CHARS = 2_000
 MB_OF_GB = 1024
@@ -127,7 +128,7 @@ def create(
                 org_id=org_id,
                 status=CronjobStatus.PENDING,
                 is_active=True,
-                repository_key=new.repository_name.lower() if new.repository_name else None,
+                repository_key=key_of(new.repository_name) if new.repository_name else None,
                 build_id=None,
                 last_run_at=None,
                 created_at=tx.now,

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Index, Integer, UniqueConstraint, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    UniqueConstraint,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
@@ -26,7 +38,7 @@ cronjob = table(
     text("region"),
     text("instance_type"),
     text("repository_name", nullable=True),
-    text("repository_key", nullable=True),  # repository_name in lower case, looked up on a push
+    text("repository_key", nullable=True),  # see `repositories.names.key_of`
     text("branch", nullable=True),
     Column("is_public", Boolean, nullable=False),
     text("language", nullable=True),
@@ -212,7 +224,7 @@ PAGE = Query(
     .where(_c.org_id == arg("org_id"))
     .order_by(_c.id.desc())
     .limit(arg("most", Integer))
-    .offset(arg("skip", Integer)),
+    .offset(arg("skip", BigInteger)),
     Cronjob,
 )
 COUNT: Query[int] = Query(select(func.count()).select_from(cronjob).where(_c.org_id == arg("org_id")), scalar)
@@ -288,7 +300,7 @@ EXECUTIONS = Query(
     .where(_of_cronjob)
     .order_by(_e.id.desc())
     .limit(arg("most", Integer))
-    .offset(arg("skip", Integer)),
+    .offset(arg("skip", BigInteger)),
     Execution,
 )
 COUNT_EXECUTIONS: Query[int] = Query(select(func.count()).select_from(execution).where(_of_cronjob), scalar)

@@ -20,7 +20,7 @@ from moorage.products.projects.previews import PullRequest
 from moorage.products.projects.tables import Project
 from moorage.products.repositories import service as repositories
 from moorage.products.repositories.github import bindings
-from moorage.products.repositories.names import is_branch, is_full_commit, parse_name
+from moorage.products.repositories.names import is_branch, is_full_commit, key_of, parse_name
 
 # Gitea and Forgejo send GitHub's headers and payloads, with `synchronized` for new commits.
 UPDATES = frozenset(("opened", "reopened", "synchronize", "synchronized", "ready_for_review"))
@@ -88,7 +88,7 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
 @across_organizations("projects are found by their repository")
 def _projects(tx: Tx, event: GithubEvent, name: str) -> list[Project]:
     """Return the projects of a repository that may receive the event."""
-    projects = tx.all(tables.OF_REPOSITORY, repository=name.lower())
+    projects = tx.all(tables.OF_REPOSITORY, repository=key_of(name))
     return [each for each in projects if concerns(tx, each.org_id, event, name)]
 
 

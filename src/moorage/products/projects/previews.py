@@ -73,12 +73,20 @@ def get(tx: Tx, org_id: int, project: Project, number: int) -> Preview:
     return preview
 
 
-def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Preview:
+def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int, *, commit_sha: str | None = None) -> Preview:
+    """Deploy the commit of a fork; raises Conflict if it is not `commit_sha`, which may be a prefix."""
     project = service.lock(tx, org_id, name)
     preview = get(tx, org_id, project, number)
     if preview.status != PreviewStatus.WAITING:
         raise Conflict("This preview does not wait for approval")
     move(tx, PREVIEW, preview, to=PreviewStatus.ACTIVE)
+    # Read after the change of the status, which locks the row: an event of the code host may have set another commit.
+    approved = _get(tx, org_id, preview.id)
+    if commit_sha is not None and not approved.commit_sha.lower().startswith(commit_sha.lower()):
+        raise Conflict(
+            f"cannot approve {commit_sha}: pull request {number} is at {approved.commit_sha} now; "
+            "review that commit first"
+        )
     audit.record(
         tx,
         org_id,
@@ -86,9 +94,8 @@ def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Previe
         "project.preview_approved",
         service.target_of(project),
         number=number,
-        commit=preview.commit_sha,
+        commit=approved.commit_sha,
     )
-    approved = _get(tx, org_id, preview.id)
     _deploy(tx, org_id, project, approved, user_id=actor.user_id)
     return approved
 

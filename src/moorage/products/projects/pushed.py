@@ -25,7 +25,7 @@ from moorage.products.projects import names, route_sync, service, tables
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
 from moorage.products.repositories import service as repositories
-from moorage.products.repositories.names import Name, parse_name
+from moorage.products.repositories.names import Name, key_of, parse_name
 from moorage.products.repositories.service import Push
 
 DATABASE_CREATED = "project.database_created"  # action of the platform, in the audit log of the project
@@ -107,7 +107,7 @@ def make_way(
     """Remove projects that give way to a new resource of this name, or of this repository and branch."""
     holders = [] if not name else [service.find(tx, org_id, name)]
     if repository is not None:
-        tracking = tx.all(tables.OF_REPOSITORY, repository=repository.lower())
+        tracking = tx.all(tables.OF_REPOSITORY, repository=key_of(repository))
         holders += [each for each in tracking if each.org_id == org_id and each.branch == branch]
     for project in {each.id: each for each in holders if each is not None}.values():
         if gives_way(tx, org_id, project):

@@ -274,6 +274,10 @@ class DeployInput(Input):
     commit_sha: Annotated[str, Field(max_length=100, pattern=r"^[0-9A-Za-z][0-9A-Za-z._/-]*$")] = optional()
 
 
+class ApprovePreviewInput(Input):
+    commit_sha: Annotated[str, Field(pattern=r"^([0-9a-fA-F]{12}|[0-9a-fA-F]{40}|[0-9a-fA-F]{64})$")] = optional()
+
+
 class UploadForm(QueryInput):
     name: Name
 

@@ -27,6 +27,7 @@ from moorage.products.projects.deployments import tables as deployment_tables
 from moorage.products.projects.deployments.states import PreviewStatus
 from moorage.products.projects.names import MAX_NAME_CHARS, is_available, preview_name
 from moorage.products.projects.tables import FormerName, Preview, Project
+from moorage.products.repositories.names import key_of
 from moorage.runtime.images.building import cache as layer_cache
 from moorage.settings import Settings
 
@@ -177,7 +178,7 @@ def create(
         tables.ADD,
         org_id=org_id,
         **values,
-        repository_key=new.repository_name.lower() if new.repository_name else None,
+        repository_key=key_of(new.repository_name) if new.repository_name else None,
         runtime=None,
         enabled=True,
         replicas=1,

@@ -33,7 +33,7 @@ project = table(
     text("source"),  # `git`, `upload` or `image`
     text("public_image", nullable=True),  # reference of the image, where the source is one
     text("repository_name", nullable=True),
-    text("repository_key", nullable=True, index=True),  # in lower case: names of repositories are case-insensitive
+    text("repository_key", nullable=True, index=True),  # see `repositories.names.key_of`
     text("branch", nullable=True),
     text("region", nullable=True),
     text("language", nullable=True),

@@ -39,6 +39,12 @@ def parse_name(text: str) -> Name | None:
     return Name(owner, name) if _is_part(owner) and _is_part(name) else None
 
 
+def key_of(text: str) -> str:
+    """Return the text under which resources store their repository, so that a push finds them."""
+    name = parse_name(text)
+    return str(name.key) if name is not None else text.lower()
+
+
 def is_branch(text: str) -> bool:
     """Return whether a text is a valid branch name, without `refs/heads/`."""
     if not 0 < len(text) <= 200 or text[0] in "-./" or text[-1] in "./" or text == "@":

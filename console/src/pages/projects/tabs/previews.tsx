@@ -43,7 +43,12 @@ export default function Previews({ project }: TabProps) {
         <Confirm
           title={t.approveTitle(asked.number)}
           button={t.approve}
-          act={() => api.post("/v1/projects/{name}/previews/{number}/approve", { path: { ...path, number: asked.number } })}
+          act={() =>
+            api.post("/v1/projects/{name}/previews/{number}/approve", {
+              path: { ...path, number: asked.number },
+              body: { commitSha: asked.commitSha }, // the commit that this dialog shows
+            })
+          }
           onClose={() => setAsked(undefined)}
           done={t.approved(asked.number)}
           refreshes={[`/v1/projects/${project.name}`]}

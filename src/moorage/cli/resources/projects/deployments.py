@@ -13,7 +13,7 @@ import typer
 
 from moorage.cli.help import GroupedCommands, group
 from moorage.cli.output.tables import Column, JsonOption, show_json, show_list, show_one
-from moorage.cli.output.terminal import log_text, note, plain, say, stop
+from moorage.cli.output.terminal import json_text, log_text, note, plain, say, stop
 from moorage.cli.output.words import ago, duration, state_style
 from moorage.cli.resources.projects import following
 from moorage.cli.session import completion, connect
@@ -130,7 +130,7 @@ def show_logs(
     else:
         _print_until_quiet(client, uuid, as_json=as_json)
     if status.status == "failed":
-        note(f"the deployment failed: {status.reason or 'the log has the reason'}", "red")
+        note(f"the deployment failed: {plain(status.reason or 'the log has the reason')}", "red")
         if follow:
             raise typer.Exit(1)
 
@@ -141,7 +141,7 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        typer.echo(msgspec.json.encode(event.data).decode())
+        typer.echo(json_text(msgspec.json.encode(event.data).decode()))
     else:
         say(log_text(str(event.data.get("message", ""))))
 
@@ -240,6 +240,7 @@ def list_previews(name: ProjectArgument, as_json: JsonOption = False) -> None:
         Column("NUMBER", lambda row: row.number),
         Column("STATUS", lambda row: row.status, lambda row: state_style(row.status)),
         Column("BRANCH", lambda row: row.branch),
+        Column("COMMIT", lambda row: row.commit_id),
         Column("FORK", lambda row: row.fork),
         Column("URL", lambda row: row.url),
         Column("TITLE", lambda row: row.title),
@@ -253,14 +254,22 @@ def list_previews(name: ProjectArgument, as_json: JsonOption = False) -> None:
 def approve_preview(
     name: ProjectArgument,
     number: Annotated[int, typer.Argument(min=1, help="Number of the pull request.")],
+    commit: Annotated[
+        str | None, typer.Option("--commit", help="The reviewed commit. Default: the current one, which is printed.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build the commit of a fork's pull request, without the project's secrets.
 
-    Example: `moorage deployments previews approve shop 7`.
+    Fails if the pull request gets another commit meanwhile.
+
+    Examples: `moorage deployments previews approve shop 7`,
+    `moorage deployments previews approve shop 7 --commit dc94d9bc77fc`.
     """
+    client = connect.client()
     try:
-        preview: models.PreviewOut = connect.client().deployments.approve_preview(name, number)
+        sha = commit or _current_commit(client, name, number)
+        preview: models.PreviewOut = client.deployments.approve_preview(name, number, commit_sha=sha)
     except NotFound:
         note(f"`moorage deployments previews list {name}` shows the previews that exist")
         raise
@@ -268,3 +277,15 @@ def approve_preview(
         show_json(preview)
     else:
         say(f"approved pull request {preview.number}: {preview.url}")
+
+
+def _current_commit(client: Client, name: str, number: int) -> str:
+    """Return the commit of a pull request, and print it; exits without a preview."""
+    preview = next((each for each in client.deployments.list_previews(name) if each.number == number), None)
+    if preview is None:
+        stop(
+            f"{plain(name)} has no preview of pull request {number}; "
+            f"`moorage deployments previews list {plain(name)}` shows the previews that exist"
+        )
+    note(f"pull request {number} is at commit {preview.commit_sha}: {plain(preview.title)}", "dim")
+    return preview.commit_sha

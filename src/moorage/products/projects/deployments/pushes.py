@@ -16,6 +16,7 @@ from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
+from moorage.products.repositories.names import key_of
 from moorage.products.repositories.service import Push, RecordPush
 
 # Runs after a push to the built-in git server; returns lines for the git client.
@@ -68,7 +69,7 @@ def _start(
     if not push.deploys:
         return started, ["Stored. No deployment was started, as the client asked"]
     moved = {update.branch: update.new for update in push.updates}
-    tracking = tx.all(tables.OF_REPOSITORY, repository=push.repository.lower())
+    tracking = tx.all(tables.OF_REPOSITORY, repository=key_of(push.repository))
     projects = [each for each in tracking if each.org_id == org_id]
     for lines in tx.env.hooks.call(PUSHED, tx, org_id, push):
         others += lines

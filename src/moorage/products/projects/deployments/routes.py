@@ -28,6 +28,7 @@ from moorage.products.projects.deployments.schemas import DeploymentOut, Deploym
 from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.schemas import (
+    ApprovePreviewInput,
     CreateProjectResult,
     DeployInput,
     DeploymentRef,
@@ -154,8 +155,14 @@ def _add_previews(router: Router) -> None:
         rows = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
         return [PreviewOut.of(each, tx.env.settings) for each in rows]
 
-    @router.post("/projects/{name}/previews/{number}/approve", min_role=Role.MEMBER, follow=follow_preview)
-    def approve_preview(tx: Tx, caller: Caller, name: str, number: int) -> PreviewOut:
-        """Approve a build of a fork's commit, without the project's secrets."""
-        approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number)
+    @router.post(
+        "/projects/{name}/previews/{number}/approve", min_role=Role.MEMBER, body_optional=True, follow=follow_preview
+    )
+    def approve_preview(tx: Tx, caller: Caller, name: str, number: int, body: ApprovePreviewInput) -> PreviewOut:
+        """Approve a build of a fork's commit, without the project's secrets.
+
+        `commitSha` is the reviewed commit: its full id, or the 12 characters of `commitId`. If the pull request has
+        another commit by now, the response is 409 and nothing is built.
+        """
+        approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number, commit_sha=body.commit_sha)
         return PreviewOut.of(approved, tx.env.settings)

@@ -140,6 +140,7 @@ class PreviewOut(Output, frozen=True):
     title: str
     branch: str
     commit_id: str | None
+    commit_sha: str
     fork: bool
     created_at: str
     updated_at: str
@@ -153,6 +154,7 @@ class PreviewOut(Output, frozen=True):
             title=preview.title,
             branch=preview.branch,
             commit_id=commit_id(preview.commit_sha),
+            commit_sha=preview.commit_sha,
             fork=preview.is_fork,
             created_at=to_wire(preview.created_at),
             updated_at=to_wire(preview.updated_at),

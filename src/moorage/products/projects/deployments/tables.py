@@ -206,6 +206,13 @@ LIVE_PREVIEWS = Query(
     .where(project.c.enabled & (preview.c.status == "active") & _d.digest.is_not(None) & ~_d.is_app),
     LiveSite,
 )
+# Previews, of sites and apps, that are not served because their project is disabled: name and project.
+DISABLED_PREVIEWS: Query[tuple[str, int]] = Query(
+    select(preview.c.name, preview.c.project_id)
+    .join(project, project.c.id == preview.c.project_id)
+    .where(~project.c.enabled & (preview.c.status == "active") & preview.c.current_deployment_id.is_not(None)),
+    lambda name, project_id: (name, project_id),
+)
 
 ADD_LINE = Command(insert(project_log), sets=("org_id", "deployment_id", "seq", "at", "stream", "message"))
 LINES = Query(
