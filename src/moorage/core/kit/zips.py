@@ -36,6 +36,7 @@ _PATCHED = 0x0020
 _UTF8 = 0x0800
 
 _CHUNK = 256 * 1024
+_ROOT = "."  # name of the entry `./`, which some tools write for the packed folder itself
 _MAX_COMPONENT_BYTES = 255  # NAME_MAX of Linux file systems
 
 
@@ -126,7 +127,7 @@ def _read_entries(file: BinaryIO, caps: Caps) -> list[Entry]:
     _check_clashes(entries, caps)
     starts = _check_locals(file, raws, entries, directory.offset)
     placed = [replace(entry, offset=starts[entry.offset]) for entry in entries]
-    return [entry for entry in placed if not _is_macos_metadata(entry)]
+    return [entry for entry in placed if entry.name != _ROOT and not _is_macos_metadata(entry)]
 
 
 def _find_directory(file: BinaryIO, packed: int) -> _Directory:
@@ -222,8 +223,8 @@ def _extra_field(extra: bytes, wanted: int) -> bytes | None:
 
 def _check_record(raw: _Raw, caps: Caps) -> Entry:
     is_folder = raw.name.endswith(b"/")
-    name = _decode_name(raw).removesuffix("/")
-    if problem := _name_problem(name, caps) or _kind_problem(raw, is_folder):
+    name = _without_dots(_decode_name(raw).removesuffix("/"), is_folder)
+    if problem := _name_problem(name, is_folder, caps) or _kind_problem(raw, is_folder):
         raise BadArchive(f"the archive entry {_quote_name(raw.name)} {problem}")
     executable = not is_folder and bool(raw.mode & stat.S_IXUSR)
     return Entry(name, raw.size, is_folder, executable, raw.packed_size, raw.method == _DEFLATED, raw.crc, raw.offset)
@@ -239,7 +240,16 @@ def _decode_name(raw: _Raw) -> str:
         return raw.name.decode("cp437")
 
 
-def _name_problem(name: str, caps: Caps) -> str | None:
+def _without_dots(name: str, is_folder: bool) -> str:
+    """Remove the parts `.` of a path; a file named `.` keeps its name, which is refused."""
+    *folders, last = name.split("/")
+    parts = [part for part in folders if part != "."]
+    if not (is_folder and last == "."):
+        parts.append(last)
+    return "/".join(parts) if parts else _ROOT
+
+
+def _name_problem(name: str, is_folder: bool, caps: Caps) -> str | None:
     parts = name.split("/")
     if any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in name):
         return "has a control character in its name"
@@ -249,7 +259,7 @@ def _name_problem(name: str, caps: Caps) -> str | None:
         return "has an absolute path"
     if ".." in parts:
         return "leaves the folder"
-    if "" in parts or "." in parts:
+    if "" in parts or (parts[-1] == "." and not is_folder):
         return "has an empty part in its path"
     if len(name) > caps.path_chars:
         return f"has a path of more than {caps.path_chars} characters"
