@@ -19,6 +19,8 @@ from moorage.settings import Settings
         ("straße。example.com", "xn--strae-oqa.example.com"),
         ("a--b.example.com", "a--b.example.com"),
         ("1.example.com", "1.example.com"),
+        ("shop.invalid", "shop.invalid"),
+        ("www.shop.test", "www.shop.test"),
         (".".join(["a" * 61] * 4 + ["com"]), ".".join(["a" * 61] * 4 + ["com"])),
     ],
 )
@@ -59,7 +61,10 @@ def test_a_domain_is_kept_in_lower_case_and_punycode_without_a_closing_dot(given
         (".".join(["a" * 62] * 4 + ["com"]), "host name"),
         ("printer.local", "public"),
         ("a.localhost", "public"),
+        ("printer.internal", "public"),
+        ("invalid", "two labels"),
         ("ready.invalid", "public"),
+        ("www.moorage.invalid", "public"),
     ],
 )
 def test_what_is_no_public_host_name_is_refused_with_a_reason(given: str, why: str) -> None:

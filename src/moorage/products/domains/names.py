@@ -14,8 +14,9 @@ LONGEST = 253
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # Last label of an IPv4 address, in each notation that browsers accept.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Reserved top-level names that cannot be registered.
-_SPECIAL = frozenset(("localhost", "local", "internal", "invalid", "onion", "arpa"))
+# Reserved top-level names that cannot be registered. `.test` and `.invalid` are for tests: their names never verify.
+_SPECIAL = frozenset(("localhost", "local", "internal", "onion", "arpa"))
+_OF_PROBES = frozenset(("ready.invalid", "moorage.invalid"))  # hosts of the platform's requests to its own gateway
 # Below a country code these labels are public suffixes, so that a name of three labels is an apex there.
 _REGISTRIES = frozenset(("ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ne", "net", "nom", "or", "org"))
 
@@ -36,6 +37,8 @@ def parse_domain(text: str) -> str:
         raise ValueError("should be a host name, not an IP address")
     if labels[-1] in _SPECIAL:
         raise ValueError(f"should be a public host name: .{labels[-1]} is none")
+    if any(is_below(domain, host) for host in _OF_PROBES):
+        raise ValueError(f"should be a public host name: {domain} is none")
     return domain
 
 
