@@ -43,7 +43,9 @@ async def test_a_redirect_from_an_allowed_host_to_a_refused_one_is_refused_witho
             assert (allowed.connections, forbidden.connections) == (1, 0)
 
 
-@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "data:,x", "https://", "//[::1/"])
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "ftp://127.0.0.1/", "data:,x", "https://", "//[::1/", "//[1:2]/", "//[]@"]
+)
 async def test_a_redirect_to_anything_but_an_http_url_is_refused(location: str) -> None:
     async with serve(always(answer(302, location=location))) as server, GuardedClient(LOOPBACK) as client:
         with pytest.raises(TargetRefused):

@@ -195,6 +195,11 @@ async def test_a_channel_needs_its_address(
     assert await addresses_of(db, await read_alert(db, team, there)) == {}
 
 
+@pytest.mark.parametrize("field", ["slackWebhook", "webhookUrl"])
+async def test_addresses_with_a_malformed_ipv6_host_are_refused(team: Team, shop: Monitor, field: str) -> None:
+    assert fields_of(await create(team, shop, **{field: "https://[1:2]/hook"})) == {field: "should be a URL"}
+
+
 async def test_all_addresses_that_are_missing_are_named_at_once(team: Team, shop: Monitor) -> None:
     reply = await create(team, shop, notifications={"slack": True, "webhook": True})
 

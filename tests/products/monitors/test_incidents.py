@@ -184,15 +184,14 @@ async def test_several_alerts_of_a_monitor_are_judged_each_by_its_own_metric(
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ("d", ("active", None)),  # one check has no rate
-        ("dd", ("active", 1)),
+        ("d", ("active", 0)),
+        ("dddd", ("active", 0)),
         ("ud", ("active", None)),
         ("udd", ("active", 2)),
         ("ddduuu", ("active", None)),
         ("uuudd", ("active", None)),
         ("uuuddd", ("active", 5)),  # three of the last four; half of all
-        ("ddddd", ("active", 1)),
-        ("dddddd", ("triggered", None)),
+        ("ddddd", ("triggered", None)),
     ],
 )
 async def test_the_error_rate_is_of_the_checks_within_the_duration_recorded_together_or_one_by_one(
@@ -209,6 +208,20 @@ async def test_the_error_rate_is_of_the_checks_within_the_duration_recorded_toge
         after = await read_alert(db, owner, alert.id)
         since = None if after.pending_since is None else slots.index(after.pending_since)
         assert (after.status, since) == expected
+
+
+@pytest.mark.parametrize("interval_s", [60, 300])
+async def test_an_error_rate_alert_fires_and_resolves_with_an_interval_of_its_duration_or_longer(
+    db: Database, owner: Owner, clock: ManualClock, interval_s: int
+) -> None:
+    monitor, alert = await make_watched(db, owner, metric="error_rate", condition="gt", threshold=50.0, duration_min=1)
+    statuses = []
+
+    for number, letter in enumerate("uddduu"):
+        await find(db, monitor, clock.now() + number * interval_s * SECOND_MS, letter)
+        statuses.append((await read_alert(db, owner, alert.id)).status)
+
+    assert statuses == ["active", "active", "triggered", "triggered", "triggered", "active"]
 
 
 async def test_an_incident_of_an_error_rate_says_how_many_percent_failed(
@@ -231,7 +244,7 @@ async def test_the_time_of_a_pause_is_in_no_error_rate(db: Database, owner: Owne
     await find(db, monitor, clock.now() + 2 * MINUTE_MS, "d")
     two = await read_alert(db, owner, alert.id)
 
-    assert (one.pending_since, two.pending_since) == (None, clock.now() + 2 * MINUTE_MS)
+    assert one.pending_since == two.pending_since == clock.now() + MINUTE_MS
 
 
 async def test_pausing_makes_alerts_inactive_ends_the_incident_and_says_why(

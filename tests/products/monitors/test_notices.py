@@ -157,6 +157,15 @@ async def test_credentials_in_an_address_are_not_told(db: Database) -> None:
     assert "s3cret" not in notice.payload
 
 
+async def test_a_stored_address_that_cannot_be_parsed_is_not_told(db: Database) -> None:
+    harbor = await make_harbor(db, url="http://ada:s3cret@[1:2]/")
+
+    await harbor.tell(await harbor.alert(webhook=HOOK))
+
+    [notice] = await harbor.notices()
+    assert messages.decode(notice.payload).monitor.url == "****"
+
+
 async def test_a_certificate_is_told_to_everybody_and_once_to_each_address_of_the_alerts(harbor: Harbor) -> None:
     first = await harbor.alert(slack=HOOK, webhook=HOOK)
     await harbor.alert(slack=HOOK, metric="response_time")

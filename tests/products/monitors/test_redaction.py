@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import select
-from tests.products.monitors.support import URL, Team
+from tests.products.monitors.support import URL, Team, make_monitor
 from tests.products.monitors.test_monitors import GIVEN
 
 from moorage.accounts.identity.roles import Role
@@ -51,6 +51,16 @@ async def test_no_secret_of_a_monitor_is_in_clear_in_the_store(team: Team, db: D
 
 def str_of(*columns: object) -> str:
     return repr(columns)
+
+
+async def test_a_stored_url_that_cannot_be_parsed_is_masked_and_can_be_replaced(team: Team, db: Database) -> None:
+    stored = await make_monitor(db, team, url="http://ada:url-pass@[1:2]/")
+
+    listed = await team.get("", Role.VIEWER)
+    changed = await team.patch(stored.id, url=URL)
+
+    assert [each["url"] for each in listed.data] == ["****"]
+    assert changed.data["url"] == URL
 
 
 async def test_an_update_with_redacted_values_keeps_the_stored_ones(team: Team) -> None:

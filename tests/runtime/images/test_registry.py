@@ -292,6 +292,12 @@ async def test_a_redirect_to_plain_http_elsewhere_is_refused(registry: RegistryS
             await read(front.server)
 
 
+async def test_a_redirect_to_a_malformed_address_is_refused(registry: RegistryServer) -> None:
+    async with fronting(registry, sending_elsewhere("http://[]@")) as front:
+        with pytest.raises(PullFailed, match="the registry refers to an invalid address"):
+            await read(front.server)
+
+
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_busy_registry_is_asked_again(registry: RegistryServer, status: int) -> None:
     async def before(request: web.Request) -> web.StreamResponse | None:
@@ -386,10 +392,22 @@ def test_a_manifest_that_is_none_is_refused(document: object, why: str) -> None:
         parse_manifest(json.dumps(document).encode(), "application/vnd.oci.image.manifest.v1+json; charset=utf-8")
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"{", b"[" * 200_000])
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"{", b"[" * 90_000])
 def test_a_manifest_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(PullFailed, match="not JSON"):
         parse_manifest(body, "")
+
+
+@pytest.mark.parametrize(
+    "values", [b"[" + b"[]," * 60_000 + b"0]", b"{" + b'"":0,' * 110_000 + b'"":0}', b"[" * 200_000], ids=len
+)
+def test_a_document_with_too_many_values_is_refused(values: bytes) -> None:
+    body = b'{"annotations": %b}' % values
+
+    with pytest.raises(PullFailed, match="the image's manifest has more than 100,000 values"):
+        parse_manifest(body, "")
+    with pytest.raises(PullFailed, match="the image's configuration has more than 100,000 values"):
+        parse_config(body, "arm64")
 
 
 def entry(number: int, **platform: object) -> dict[str, Any]:

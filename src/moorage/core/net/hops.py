@@ -51,7 +51,7 @@ def _parse_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
     try:
         url = base.join(yarl.URL(text)) if base else yarl.URL(text)
         port = url.port
-    except ValueError as error:
+    except (ValueError, IndexError) as error:  # IndexError: yarl fails so for http://[]@
         raise TargetRefused("cannot call this URL: it is malformed") from error
     if url.scheme not in ("http", "https"):
         raise TargetRefused("cannot call this URL: only http and https are allowed")

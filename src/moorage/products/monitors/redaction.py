@@ -20,7 +20,10 @@ def redact_headers(headers: Headers) -> list[tuple[str, str]]:
 
 
 def redact_url(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # An earlier release stored URLs with malformed IPv6 addresses.
+        return MASK
     credentials, at, host = parts.netloc.rpartition("@")
     if not at or not credentials:
         return url

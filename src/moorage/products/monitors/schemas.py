@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from yarl import URL
 
@@ -38,8 +39,11 @@ def _url(text: str) -> str:
         raise ValueError("must not contain spaces or control characters")
     try:
         url = URL(text)
-        is_complete = url.scheme in ("http", "https") and url.port is not None and _HOST.fullmatch(url.raw_host or "")
-    except ValueError:
+        host = url.raw_host or ""
+        is_complete = url.scheme in ("http", "https") and url.port is not None and _HOST.fullmatch(host)
+        if ":" in host:
+            IPv6Address(host)  # yarl accepts anything in brackets.
+    except (ValueError, IndexError):  # IndexError: yarl fails so for http://[]@
         raise ValueError("should be a URL") from None
     if not is_complete:
         raise ValueError("should be a URL that begins with http:// or https:// and names a host")
@@ -49,6 +53,19 @@ def _url(text: str) -> str:
 def _code(text: str) -> str:
     Codes.parse([text])
     return text
+
+
+def _also_for_the_list(codes: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Report the first bad element under the name of the list too, for clients that show errors by field."""
+    try:
+        return check(codes)
+    except ValidationError as error:
+        details = [
+            InitErrorDetails(type=PydanticCustomError(each["type"], "{message}", {"message": each["msg"]}),
+                             loc=each["loc"], input=each["input"])
+            for each in error.errors()
+        ]  # fmt: skip
+        raise ValidationError.from_exception_data("codes", [{**details[0], "loc": ()}, *details]) from None
 
 
 def _header_name(name: str) -> str:
@@ -93,6 +110,7 @@ Method = Literal["GET", "HEAD", "POST"]
 StatusCodes = Annotated[
     list[Annotated[str, AfterValidator(_code)]],
     Field(max_length=100, description="Accepted codes: `200`, `200-299`, `2xx`. None at all means `200-299`."),
+    WrapValidator(_also_for_the_list),
 ]
 Keyword = Annotated[str, Field(max_length=500, description="A text that the answer has to contain.")]
 Headers = Annotated[list[HeaderInput], Field(max_length=MAX_HEADERS), AfterValidator(_each_once)]

@@ -103,5 +103,5 @@ def joined(base: yarl.URL, location: str) -> yarl.URL:
     """Resolve an address that a registry sent; raises PullFailed."""
     try:
         return base.join(yarl.URL(location))
-    except ValueError:
+    except (ValueError, IndexError):  # IndexError: yarl fails so for http://[]@
         raise PullFailed(f"the registry refers to an invalid address: {location[:200]!r}") from None

@@ -29,7 +29,6 @@ from moorage.products.monitors.tables import Monitor
 
 PAUSED = "The monitor was paused"
 SWITCHED_OFF = "The alert was switched off"
-MIN_RATE_SAMPLES = 2  # Fewer checks have no error rate.
 
 _a, _i, _n, _h = alert.c, incident.c, notice.c, tables.heartbeat.c
 
@@ -108,12 +107,15 @@ def _evaluate(tx: Tx, org_id: int, monitor: Monitor, alert: Alert, beats: Iterab
 
 
 def _error_rate(tx: Tx, org_id: int, alert: Alert, slot: int) -> float | None:
-    """Return the percentage of failed checks; None for other metrics or few checks."""
+    """Return the percentage of failed checks in the alert's duration, the one of `slot` included.
+
+    Returns None for other metrics. An interval as long as the duration leaves one check in that time.
+    """
     if alert.metric != "error_rate":
         return None
     after = slot - alert.duration_min * MINUTE_MS
     total, failed = tx.one(FAILED, org_id=org_id, monitor_id=alert.monitor_id, after=after, until=slot)
-    return None if total < MIN_RATE_SAMPLES else 100 * failed / total
+    return 100 * failed / total if total else None
 
 
 def _apply(

@@ -10,6 +10,7 @@ import msgspec
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.decoding import decoder_of
+from moorage.core.kit.masking import MASK
 from moorage.core.kit.texts import one_line
 from moorage.products.monitors.alerts.tables import Alert, Incident
 from moorage.products.monitors.probing.beats import Beat, Certificate
@@ -141,7 +142,10 @@ def _certificate_part(certificate: Certificate, now: int) -> CertificatePart:
 
 def _without_credentials(url: str) -> str:
     """Remove the credentials of a URL: notices leave the organization."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # An earlier release stored URLs with malformed IPv6 addresses.
+        return MASK
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
