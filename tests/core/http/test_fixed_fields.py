@@ -118,7 +118,8 @@ async def test_every_patch_route_refuses_exactly_the_fields_of_its_resource_that
         schema_name = str(resource.get("$ref", "")).rpartition("/")[2]
         shown = set(schemas.resolve(resource)["properties"]) - ONLY_IN_WRITES.get(schema_name, set())
         taken = set(schemas.resolve(sent[1])["properties"])
-        assert set(fixed.of(routes[operation.path])) == shown - taken, operation.path
+        named = {name for name, _ in routes[operation.path].changed_by}
+        assert set(fixed.of(routes[operation.path])) == (shown | named) - taken, operation.path
 
 
 async def test_the_routes_that_are_named_exist_and_their_fields_are_refused(app: App) -> None:
@@ -144,6 +145,17 @@ async def test_disabling_a_project_by_patch_names_the_route_that_does(app: App, 
         "name": "cannot be changed here; use PATCH /v1/projects/site/name",
     }
     assert (await api.get("/v1/projects/site")).data["autoDeploy"] is False
+
+
+async def test_the_archive_of_a_function_in_a_patch_names_the_route_that_deploys_it(app: App, db: Database) -> None:
+    owner = await make_user(db)
+    org = await make_org(db, owner)
+    api = Client(app.asgi, token=await make_token(db, owner, org.id))
+
+    reply = await api.patch("/v1/functions/hello", json={"code": "UEs=", "file": "UEs="})
+
+    message = "cannot be changed here; use POST /v1/functions/hello/deploy"
+    assert reply.error["fields"] == {"code": message, "file": message}
 
 
 async def test_fields_that_only_answers_of_writes_have_are_ignored(app: App, db: Database) -> None:

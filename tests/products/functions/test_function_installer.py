@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moorage.products.functions.dependencies import cache as install_cache
+from moorage.products.functions.dependencies import inputs
 from moorage.products.functions.dependencies.failures import InstallFailed
 from moorage.products.functions.dependencies.installer import SandboxInstaller
 from moorage.settings import Settings
@@ -25,6 +26,18 @@ async def test_a_runtime_that_went_away_is_named_and_nothing_is_installed(
         await SandboxInstaller(settings).install(1, tmp_path, runtime)
 
     assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "line", [f"-r {LONG}", f"-c{LONG}", f"-f {LONG}", f"{LONG}.whl", f"-r {'a/' * 3000}", "-r a\x00b", "-f a\x00b"]
+)
+def test_a_file_name_that_no_file_can_have_is_no_input_of_an_install(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+
+    assert inputs.of_python(tmp_path) == inputs.Inputs(("requirements.txt",), is_fixed=False)
 
 
 @pytest.mark.boundary("tenant-to-tenant", "Cached dependencies that were made without an organization are removed.")

@@ -120,9 +120,14 @@ async def test_ten_megabytes_are_taken_and_a_byte_more_is_refused(team: Team) ->
     most = zip_of({**PYTHON, "noise": os.urandom(room)}, stored=True)
 
     exact, over = await team.upload(most), await team.upload(most + b"x", name="other")
+    as_file = await team.upload(most + b"x", sent_as="file", name="other")
+    announced = await team.upload(most + bytes(2 * MB), sent_as="file", name="other")
 
     assert (len(most), exact.status, over.status) == (10 * MB, 200, 400)
     assert over.error["fields"] == {"code": "is larger than 10 MB"}
+    assert (
+        as_file.error["fields"] == announced.error["fields"] == dict.fromkeys(("code", "file"), "is larger than 10 MB")
+    )
 
 
 @pytest.mark.deep

@@ -235,7 +235,7 @@ async def test_a_change_sets_only_what_was_sent(team: tuple[Client, int, int], c
     clock.advance(1_000)
 
     same = await client.patch(path, json={})
-    off = await client.patch(path, json={"enabled": False, "function": "ignored"})
+    off = await client.patch(path, json={"enabled": False, "unknown": "ignored"})
     refused = await client.patch(path, json={"enabled": True, "name": "other", "lastStatus": "success"})
     moved = await client.patch(path, json={"cronSchedule": "30 4 * * *", "timezone": "Europe/Paris"})
     on = await client.patch(path, json={"enabled": True})
@@ -247,6 +247,18 @@ async def test_a_change_sets_only_what_was_sent(team: tuple[Client, int, int], c
     assert (moved.data["enabled"], moved.data["nextRunAt"]) == (False, None)
     assert (on.data["nextRunAt"], on.data["params"]) == ("2026-01-01T03:30:00.000Z", {"n": 1})
     assert on.data["updatedAt"] == to_wire(clock.now())
+
+
+async def test_the_function_of_a_schedule_cannot_be_changed(team: tuple[Client, int, int]) -> None:
+    client, _, _ = team
+    made = await client.post(PATH, json=body())
+    path = f"{PATH}/{made.data['id']}"
+
+    refused = await client.patch(path, json={"function": "other", "functionId": 7, "functionName": "other"})
+
+    message = f"cannot be changed here; use DELETE {path} and POST {PATH}"
+    assert refused.status == 400
+    assert refused.error["fields"] == dict.fromkeys(("function", "functionId", "functionName"), message)
 
 
 async def test_a_schedule_that_is_made_switched_off_has_no_next_run(team: tuple[Client, int, int]) -> None:

@@ -251,6 +251,13 @@ def test_a_base_folder_that_is_not_there_is_refused_with_those_that_are(tmp_path
         plan(make_request(tmp_path, base_dir="site"))
 
 
+def test_a_base_folder_with_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
+    write_files(tmp_path, {"web/a": "x"})
+
+    with pytest.raises(BuildFailed, match="is not a folder of the repository; there are: web"):
+        plan(make_request(tmp_path, base_dir="a" * 300))
+
+
 def test_files_that_lead_out_or_are_no_files_are_not_read(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_files(source, {"index.html": "x"})

@@ -47,6 +47,11 @@ def test_a_build_without_an_index_page_fails_with_what_it_made(tmp_path: Path) -
     )
 
 
+def test_an_output_folder_with_a_name_that_no_folder_can_have_fails_the_build(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match="there is no folder a"):
+        published(tmp_path, SITE, {"dist/index.html": "x"}, build_dir="a" * 300)
+
+
 @pytest.mark.parametrize("link", ['<script src="dist/lib.js">', "<link rel=stylesheet href=./dist/lib.css>"])
 def test_the_page_of_a_library_is_published_with_the_files_that_it_uses(tmp_path: Path, link: str) -> None:
     output, lines = published(tmp_path, {**SITE, "index.html": f"<html>{link}"}, {"dist/lib.js": "x"})

@@ -2,8 +2,9 @@
 
 A client that sends `{"enabled": false}` to a route that does not change `enabled` would take the success for a change.
 The fields are those of the resource (the answer of `GET` at the same path, else of the PATCH itself) without those of
-the request. Fields that the resource does not have stay ignored, so that clients of a later version work; these include
-fields that only answers of writes have, such as the `status` of `?wait=`.
+the request, and those of `changed_by`, which can also be fields of the request that creates the resource. Other fields
+stay ignored, so that clients of a later version work; these include fields that only answers of writes have, such as
+the `status` of `?wait=`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FixedFields:
         changed_by = dict(route.changed_by)
         return {
             name: changed_by.get(name) or self._other_patch(route, resource, name)
-            for name in _fields_of(resource)
+            for name in (*_fields_of(resource), *changed_by)
             if name not in accepted
         }
 

@@ -55,7 +55,7 @@ def _language(runtime: str) -> str:
 def _main_of(folder: Path, language: str) -> str | None:
     candidates = [*_named_mains(folder)] if language == "nodejs" else []
     for name in (*candidates, *MAIN_FILES[language]):
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):  # False for a name that is too long, where Path.is_file raises OSError
             return name
     return None
 

@@ -51,7 +51,10 @@ from moorage.products.functions.schemas import (
 from moorage.products.functions.tables import Function
 from moorage.runtime.workers import runtimes
 
-_CHANGED_BY = (("currentVersion", "POST /v1/functions/{name}/rollback or POST /v1/functions/{name}/deploy"),)
+_CHANGED_BY = (
+    ("currentVersion", "POST /v1/functions/{name}/rollback or POST /v1/functions/{name}/deploy"),
+    *((field_name, "POST /v1/functions/{name}/deploy") for field_name in FILES),
+)
 BUSY_S = 1  # Retry-After of a full queue; calls are short
 
 

@@ -21,6 +21,9 @@ from moorage.products.schedules.schemas import (
     UpdateScheduledFunctionInput,
 )
 
+_RECREATE = "DELETE /v1/scheduled-functions/{schedule_id} and POST /v1/scheduled-functions"
+_CHANGED_BY = (("function", _RECREATE), ("functionId", _RECREATE), ("functionName", _RECREATE))
+
 
 def make_router(runner: ScheduleRunner) -> Router:
     router = Router("Scheduled functions")
@@ -43,7 +46,7 @@ def make_router(runner: ScheduleRunner) -> Router:
         """Return a scheduled function, with its latest and its next run."""
         return ScheduledFunction.of(service.get(tx, caller.org_id, schedule_id))
 
-    @router.patch("/scheduled-functions/{schedule_id}", min_role=Role.MEMBER)
+    @router.patch("/scheduled-functions/{schedule_id}", min_role=Role.MEMBER, changed_by=_CHANGED_BY)
     def update_scheduled_function(
         tx: Tx, caller: Caller, schedule_id: int, body: UpdateScheduledFunctionInput
     ) -> ScheduledFunction:

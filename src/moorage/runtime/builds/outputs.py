@@ -80,7 +80,7 @@ def check_start(request: BuildRequest, folder: Folder, plan: Plan) -> None:
 def _output_dir(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> str:
     """Return the output folder; by default also another one that the build created."""
     expected = plan.output_dir
-    if (folder.path / expected).is_dir():
+    if os.path.isdir(folder.path / expected):
         return expected
     created = [name for name in OUTPUTS if name not in before and folder.has_folder(name)] or [
         name for name in folder.names() if name not in before and name[0] != "." and folder.has(f"{name}/{INDEX}")

@@ -103,7 +103,7 @@ class _Requirements:
             self.is_fixed &= word == "--require-hashes"  # Other options set an index, for example.
 
     def _add_wheels(self, folder: str) -> None:
-        if _is_below(folder) and (self._upload / folder).is_dir():
+        if _is_below(folder) and os.path.isdir(self._upload / folder):
             for path in sorted((self._upload / folder).glob("*.whl")):
                 self._add(os.path.join(folder, path.name))
 
@@ -148,7 +148,8 @@ def _is_below(name: str) -> bool:
 
 def _is_inside(upload: Path, name: str) -> bool:
     """Return whether a name is a file of the upload, reached without symbolic links."""
-    if not _is_below(name) or not (upload / name).is_file():
+    # os.path.isfile is False for a name that is too long, where Path.is_file raises OSError.
+    if not _is_below(name) or not os.path.isfile(upload / name):
         return False
     return Path(os.path.realpath(upload / name)) == Path(os.path.realpath(upload), os.path.normpath(name))
 

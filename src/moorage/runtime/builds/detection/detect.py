@@ -6,6 +6,7 @@ Settings of the user take precedence. Everything else is detected, and each deci
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from dataclasses import replace
 
@@ -63,7 +64,7 @@ def open_base(request: BuildRequest) -> Folder:
 def _choose_base(request: BuildRequest) -> Folder:
     base = folder_inside(request.source, request.base_dir, "baseDir")
     folder = Folder(request.source, base)
-    if not folder.path.is_dir():
+    if not os.path.isdir(folder.path):  # False for a name that is too long, where Path.is_dir raises OSError
         raise BuildFailed(f"baseDir {request.base_dir!r} is not a folder of the repository; {listed(request, '')}")
     is_chosen = base or request.start_cmd.strip() or request.entry_point.strip() or not request.is_default_build
     if is_chosen or request.language == "docker":

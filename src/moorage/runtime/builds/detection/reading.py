@@ -105,7 +105,7 @@ class Folder:
             return False
 
     def has_folder(self, name: str) -> bool:
-        return not is_outside(self.root, self.path / name) and (self.path / name).is_dir()
+        return not is_outside(self.root, self.path / name) and os.path.isdir(self.path / name)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))

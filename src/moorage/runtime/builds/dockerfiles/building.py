@@ -72,7 +72,7 @@ def read(request: BuildRequest, folder: Folder) -> ImageSource:
             f"there is no {path} in {folder.base or 'the repository'}: set dockerFilePath to the path of the Dockerfile"
         )
     context = folder_inside(folder.path, settings.context, "dockerBuildContextDir")
-    if not (folder.path / context).is_dir():
+    if not os.path.isdir(folder.path / context):
         raise BuildFailed(f"dockerBuildContextDir {settings.context!r} is not a folder of the repository")
     full = posixpath.join(folder.base, path)
     try:
