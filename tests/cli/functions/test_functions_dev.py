@@ -280,3 +280,38 @@ def test_a_broken_env_file_is_refused_without_its_values(tmp_path: Path) -> None
     with pytest.raises(dotenv.BadEnvFile, match="line 1: the quote is not closed") as caught:
         dotenv.read(tmp_path / ".env")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.boundary("stranger-to-user", "No web page reads answers of `moorage functions dev` by DNS rebinding.")
+def test_a_request_to_a_host_name_of_others_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "python", WORD["python"].format(word="private"))
+    own = [
+        "localhost",
+        "LOCALHOST:1",
+        "org-1.localhost:1",
+        "localhost.",
+        "127.0.0.1",
+        "192.0.2.7:1",
+        "[::1]:1",
+        "[::1]",
+    ]
+    foreign = [
+        "attacker.example",
+        "attacker.example:8787",
+        "localhost.attacker.example",
+        "127.0.0.1.nip.example",
+        "0x7f.1",
+    ]
+
+    with dev(folder) as server:
+        served = [server.send("GET", "/default/hello", headers={"Host": each}).status for each in own]
+        refused = [
+            server.send(method, "/", headers={"Host": each})
+            for each in foreign
+            for method in ("GET", "OPTIONS", "POST")
+        ]
+
+    assert served == [200] * len(own)
+    assert [each.status for each in refused] == [403] * len(refused)
+    assert not any(b"private" in each.body for each in refused)
+    assert "start `moorage functions dev` with --host NAME" in refused[0].error["message"]

@@ -7,18 +7,26 @@ from collections.abc import Callable
 
 from moorage.cli.dev.screen import Screen
 from moorage.cli.dev.workers import WorkerLink
+from moorage.core.net import host_header
 from moorage.runtime.edge.calls.caps import Caps
 from moorage.runtime.edge.calls.function import AnyFunction
 from moorage.runtime.edge.calls.instance import Instance
 from moorage.runtime.edge.calls.pool import Pool
-from moorage.runtime.edge.connections.answers import Answer, Request
+from moorage.runtime.edge.connections.answers import Answer, Failure, Request
+from moorage.runtime.edge.connections.handlers import PublicHandler
 from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection
 from moorage.runtime.edge.connections.web import FunctionTarget, TargetCache
+from moorage.runtime.edge.routes import Table
 
 DOMAIN = "localhost"
 CAPS = Caps(function_instances=8, queue=200)
 SHARED_PREFIX = b"/api/v1/web/"
+FOREIGN_HOST = Failure(
+    403,
+    "forbidden",
+    "This host name is not served: use localhost or an IP address, or start `moorage functions dev` with --host NAME",
+)
 
 OnLoaded = Callable[[AnyFunction, bool, int, bytes, str], None]
 
@@ -75,6 +83,28 @@ class DevTargets(TargetCache):
         """Report whether a target is the function's path on the platform, or below it."""
         rest = target[len(self._path) :]
         return target.startswith(self._path) and (rest[:1] in (b"", b"/", b"?") or rest.startswith(b".http"))
+
+
+class DevHandler(PublicHandler):
+    """Refuses requests to host names of others.
+
+    A page of such a name could point it to this machine (DNS rebinding), and would then read the function's answers.
+    """
+
+    def __init__(self, table: Table, pool: Pool, targets: TargetCache, host: str) -> None:
+        super().__init__(table, pool, targets)
+        self._names = (host.lower(),)
+
+    def __call__(self, connection: Connection, request: Request) -> Answer | None:
+        return self._refuse(request) or super().__call__(connection, request)
+
+    def answer_early(self, request: Request) -> Answer | None:
+        return self._refuse(request) or super().answer_early(request)
+
+    def _refuse(self, request: Request) -> Answer | None:
+        host = request.find_header(b"host")  # absent in HTTP/1.0, which browsers do not use
+        is_own = host is None or host_header.is_own(host.decode("latin-1"), self._names)
+        return None if is_own else FOREIGN_HOST.answer_to(request)
 
 
 class DevConnection(Connection):

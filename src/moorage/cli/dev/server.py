@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.cli.dev import dotenv
-from moorage.cli.dev.edge import DOMAIN, DevListener, DevPool, DevTargets
+from moorage.cli.dev.edge import DOMAIN, DevHandler, DevListener, DevPool, DevTargets
 from moorage.cli.dev.screen import Screen
 from moorage.cli.dev.watching import FolderWatch
 from moorage.cli.dev.workers import WorkerLink
@@ -19,7 +19,6 @@ from moorage.cli.output.terminal import note, say
 from moorage.products.functions.contents import BadPackage, find_main, needs_install
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.function import AnyFunction, Route
-from moorage.runtime.edge.connections.handlers import PublicHandler
 from moorage.runtime.edge.route_file import RouteFile
 from moorage.runtime.edge.routes import Table
 from moorage.runtime.workers.runtimes import Runtime
@@ -79,7 +78,8 @@ class DevServer:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        handler = PublicHandler(self._table, self._pool, DevTargets(self._options.org, self._options.name))
+        targets = DevTargets(self._options.org, self._options.name)
+        handler = DevHandler(self._table, self._pool, targets, self._options.host)
         listener = DevListener(handler, self._screen, early=handler.answer_early)
         try:
             self._link.prepare()

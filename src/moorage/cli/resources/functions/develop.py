@@ -43,7 +43,7 @@ def dev(
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help=f"Port; default: {DEFAULT_PORT}, or one after it.")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address or host name to listen on.")] = "127.0.0.1",
     env: EnvOption = None,
     timeout: Annotated[int, typer.Option("--timeout", min=1000, max=900_000, help="Milliseconds per call.")] = 60_000,
     memory: Annotated[int, typer.Option("--memory", min=128, max=2048, help="MB, for messages only.")] = 256,
@@ -54,7 +54,7 @@ def dev(
 
     The HTTP server, the worker programs and the rules for params and responses are those of the platform. Variables
     come from the file .env in the folder and from --env. Requests, logs and errors with their stack are printed as they
-    come. Memory and network are not limited.
+    come. Memory and network are not limited. Requests to host names other than localhost and --host are refused.
 
     Examples: `moorage functions dev`, `moorage functions dev hello --port 9000 --env MODE=test`.
     """
