@@ -36,7 +36,8 @@ def hear(sites: Sites, event: str, payload: Any, delivery: str) -> None:
 
 
 def preview_of(sites: Sites, name: str) -> dict[str, Any]:
-    """Return the preview of a project that has one."""
+    """Return the only preview of a project, once there is one."""
+    wait_until(lambda: sites.call("GET", f"/v1/projects/{name}/previews"))
     found: list[dict[str, Any]] = sites.call("GET", f"/v1/projects/{name}/previews")
     assert len(found) == 1
     return found[0]

@@ -7,6 +7,7 @@ from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client
 
 from moorage.accounts.identity.operators import commands as operator
+from moorage.accounts.identity.organizations import billing_reference
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import ALLOWANCES, Plan, Standing
@@ -29,6 +30,7 @@ async def test_without_billing_everything_counts_as_paid_and_nothing_is_limited(
         "paid": True,
         "cardVerified": True,
         "portalUrl": None,
+        "checkoutReference": None,
     }
     assert set((await api.get("/v1/limits", token=session)).data["limits"].values()) == {None}
     assert (await api.get("/v1/usage", token=session)).data["usage"]["members"] == {"used": 1, "limit": None}
@@ -64,6 +66,43 @@ async def test_the_payment_portal_is_linked_where_there_is_one(api: Client, db: 
     billing = (await api.get("/v1/billing", token=session_for(db, user))).data
 
     assert (billing["provider"], billing["portalUrl"]) == ("stripe", "https://billing.example/portal")
+
+
+@pytest.mark.settings(billing="stripe", stripe_webhook_secret="whsec_test")
+async def test_admins_see_the_reference_of_the_organization_s_checkouts(api: Client, db: Database) -> None:
+    org = await make_org(db)
+    members = {role: session_for(db, await make_member(db, org, role)) for role in Role}
+
+    references = {
+        role: (await api.get("/v1/billing", token=session, org=org.id)).data["checkoutReference"]
+        for role, session in members.items()
+    }
+
+    shown = references[Role.ADMIN]
+    assert references == {Role.VIEWER: None, Role.MEMBER: None, Role.ADMIN: shown, Role.OWNER: shown}
+    assert billing_reference.read(db.env, shown) == org.id
+
+
+async def test_a_reference_is_only_read_with_its_own_signature(db: Database) -> None:
+    one, other = (billing_reference.make(db.env, org_id) for org_id in (7, 8))
+    signature = other.partition("-")[2]
+
+    bad = [
+        "",
+        "7",
+        "7-",
+        "-",
+        f"7-{signature}",
+        f"{one}x",
+        one[:-1],
+        f"07-{signature}",
+        f" {one}",
+        f"7-{'é' * 22}",
+        "é-x",
+    ]
+
+    assert (billing_reference.read(db.env, one), billing_reference.read(db.env, other)) == (7, 8)
+    assert [each for each in bad if billing_reference.read(db.env, each) is not None] == []
 
 
 @pytest.mark.settings(billing="manual", rate_limit=300)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -128,6 +131,31 @@ async def test_a_listener_that_raises_undoes_what_others_did_for_the_same_event(
     assert [event.status for event in await stored_events(db)] == [WebhookStatus.FAILED]
 
 
+async def test_a_payload_is_parsed_before_the_transaction_of_its_event(
+    api: Client, run_jobs: RunJobs, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = listen("push")
+    await send_github(api, {"ref": "refs/heads/main"})
+    steps: list[str] = []
+    event_loop, handle_event, parse = threading.get_ident(), webhook_jobs.handle, json.loads
+
+    def spy_parse(text: str) -> Any:
+        steps.append("parsed in the event loop" if threading.get_ident() == event_loop else "parsed in a thread")
+        return parse(text)
+
+    def spy_handle(tx: Tx, job: HandleWebhookEvent, github: GithubEvents, payload: dict[str, Any]) -> None:
+        steps.append("transaction began")
+        handle_event(tx, job, github, payload)
+        steps.append("transaction ended")
+
+    monkeypatch.setattr(webhook_jobs, "handle", spy_handle)
+    monkeypatch.setattr(json, "loads", spy_parse)
+    await run_jobs()
+
+    assert steps == ["parsed in a thread", "transaction began", "transaction ended"]
+    assert [event.payload for event in heard] == [{"ref": "refs/heads/main"}]
+
+
 async def test_an_event_that_was_handled_is_not_handled_again(
     api: Client, db: Database, run_jobs: RunJobs, github: GithubEvents, listen: Listen
 ) -> None:
@@ -136,7 +164,7 @@ async def test_an_event_that_was_handled_is_not_handled_again(
     await run_jobs()
     (stored,) = await stored_events(db)
 
-    await db.write(lambda tx: handle(tx, HandleWebhookEvent(stored.provider, stored.id), github))
-    await db.write(lambda tx: handle(tx, HandleWebhookEvent(stored.provider, stored.id + 1), github))
+    await db.write(lambda tx: handle(tx, HandleWebhookEvent(stored.provider, stored.id), github, {}))
+    await db.write(lambda tx: handle(tx, HandleWebhookEvent(stored.provider, stored.id + 1), github, {}))
 
     assert len(heard) == 1

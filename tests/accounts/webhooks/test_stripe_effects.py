@@ -13,6 +13,7 @@ from tests.builders import make_org
 from tests.client import Client
 from tests.conftest import RunJobs
 
+from moorage.accounts.identity.organizations import billing_reference
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.accounts.plans.service import Plan
@@ -29,6 +30,9 @@ from moorage.core.kit.clock import DAY_MS, ManualClock
 pytestmark = [pytest.mark.anyio, pytest.mark.settings(**SECRETS)]
 
 Deliver = Callable[..., Awaitable[None]]
+FOREIGN = pytest.mark.boundary(
+    "stranger-to-platform", "A payer cannot take over the billing of an organization by naming its id in a checkout."
+)
 _HELD: Query[str] = Query(select(stripe_holding.c.stripe_id).order_by(stripe_holding.c.id), scalar)
 
 
@@ -288,7 +292,9 @@ async def test_a_customer_keeps_its_organization_when_another_one_names_it(
 ) -> None:
     other = await make_org(db, name="Pier", plan=Plan.FREE, card_verified=False)
 
-    await deliver("checkout.session.completed", mode="setup", client_reference_id=str(other.id), customer=customer)
+    reference = billing_reference.make(db.env, other.id)
+
+    await deliver("checkout.session.completed", mode="setup", client_reference_id=reference, customer=customer)
 
     assert (await organization(db, org)).stripe_customer == customer
     now = await organization(db, other)
@@ -299,12 +305,63 @@ async def test_a_new_checkout_replaces_the_customer_and_old_subscriptions_are_st
     db: Database, org: Organization, customer: str, deliver: Deliver
 ) -> None:
     await deliver("customer.subscription.created", at=1, id="sub_1", customer=customer, status="active")
-    await deliver("checkout.session.completed", at=2, mode="setup", client_reference_id=str(org.id), customer="cus_2")
+    reference = billing_reference.make(db.env, org.id)
+    await deliver("checkout.session.completed", at=2, mode="setup", client_reference_id=reference, customer="cus_2")
 
     await deliver("customer.subscription.deleted", at=3, id="sub_1", customer=customer, status="canceled")
 
     now = await organization(db, org)
     assert (now.stripe_customer, now.plan) == ("cus_2", Plan.FREE)
+
+
+@FOREIGN
+async def test_an_unsigned_id_does_not_replace_the_customer_of_an_organization(
+    db: Database, org: Organization, customer: str, deliver: Deliver
+) -> None:
+    await deliver("payment_method.attached", at=1, id="pm_1", customer=customer)
+    forged = f"{org.id}-{billing_reference.make(db.env, org.id + 1).partition('-')[2]}"
+
+    for reference in (str(org.id), org.id, forged):
+        await deliver("checkout.session.completed", at=2, mode="setup", client_reference_id=reference, customer="cus_2")
+    await deliver("payment_method.attached", at=3, id="pm_2", customer="cus_2")
+    await deliver("payment_method.detached", at=4, id="pm_2", customer="cus_2")
+
+    now = await organization(db, org)
+    assert (now.stripe_customer, now.card_verified) == (customer, True)
+    assert await statuses(db) == [WebhookStatus.HANDLED, *[WebhookStatus.IGNORED] * 5]
+
+
+@FOREIGN
+@pytest.mark.parametrize("decided", ["by an operator", "by an operator, to the same", "when it was created"])
+async def test_an_unsigned_id_leaves_an_organization_alone_whose_plan_or_card_is_set(
+    db: Database, deliver: Deliver, decided: str
+) -> None:
+    is_new = decided == "when it was created"
+    org = await make_org(db, plan=Plan.PRO if is_new else Plan.FREE, card_verified=is_new)
+    if not is_new:
+        plan = Plan.FREE if decided.endswith("same") else Plan.PRO
+        await db.write(lambda tx: orgs.set_plan(tx, org.id, Actor(None, "operator"), plan))
+    before = await organization(db, org)
+
+    await deliver(
+        "checkout.session.completed", at=2000, mode="setup", client_reference_id=str(org.id), customer="cus_2"
+    )
+    await deliver("payment_method.attached", at=2001, id="pm_2", customer="cus_2")
+    await deliver("payment_method.detached", at=2002, id="pm_2", customer="cus_2")
+
+    assert await organization(db, org) == before
+
+
+@FOREIGN
+async def test_an_unsigned_id_counts_less_than_the_organization_of_the_customer(
+    db: Database, org: Organization, customer: str, deliver: Deliver
+) -> None:
+    other = await make_org(db, name="Pier", plan=Plan.FREE, card_verified=False)
+
+    await deliver("checkout.session.completed", mode="setup", client_reference_id=str(other.id), customer=customer)
+
+    assert (await organization(db, org)).card_verified
+    assert await organization(db, other) == other
 
 
 async def test_an_event_of_an_unknown_organization_is_recorded_without_effect(

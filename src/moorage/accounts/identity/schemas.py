@@ -354,6 +354,7 @@ class BillingStatus(Output, frozen=True):
     paid: bool
     card_verified: bool
     portal_url: str | None
+    checkout_reference: str | None  # `client_reference_id` of a checkout; for admins
 
 
 class Limits(Output, frozen=True):

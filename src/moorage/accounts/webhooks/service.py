@@ -71,12 +71,11 @@ class GithubEvents:
         self.listeners.setdefault(event, []).append(handler)
 
     @across_organizations("listeners find the organization of the repository")
-    def dispatch(self, tx: Tx, event: StoredEvent) -> bool:
+    def dispatch(self, tx: Tx, event: StoredEvent, payload: dict[str, Any]) -> bool:
         """Call the listeners of an event. Return False without listeners."""
         listeners = self.listeners.get(event.kind, [])
         if not listeners:
             return False
-        payload = json.loads(event.payload)
         action = payload.get("action")
         github_event = GithubEvent(event.kind, action if isinstance(action, str) else None, event.event_id, payload)
         for listener in listeners:

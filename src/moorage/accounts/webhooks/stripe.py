@@ -8,13 +8,13 @@ old one stays verified.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
+from moorage.accounts.identity.organizations import billing_reference
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.organizations.service import Organization
-from moorage.accounts.plans.service import Plan
+from moorage.accounts.plans.service import Plan, Standing
 from moorage.accounts.webhooks import tables
 from moorage.accounts.webhooks.service import usable_name
 from moorage.accounts.webhooks.tables import HoldingKind, StoredEvent
@@ -39,9 +39,9 @@ class StripeEvent:
     previous: dict[str, Any]
 
     @classmethod
-    def of(cls, stored: StoredEvent) -> StripeEvent:
-        payload = json.loads(stored.payload)
-        created, data = payload.get("created"), _object(payload.get("data"))
+    def of(cls, stored: StoredEvent, payload: dict[str, Any]) -> StripeEvent:
+        created: Any = payload.get("created")
+        data = _object(payload.get("data"))
         is_time = type(created) is int and 0 < created < MAX_SECONDS
         at = created * 1000 if is_time else stored.received_at
         return cls(at, _object(data.get("object")), _object(data.get("previous_attributes")))
@@ -56,15 +56,16 @@ Effect = Callable[[Tx, StripeEvent], bool]
 
 
 @across_organizations(_WHY)
-def apply(tx: Tx, stored: StoredEvent) -> bool:
+def apply(tx: Tx, stored: StoredEvent, payload: dict[str, Any]) -> bool:
     """Apply an event. Return False for an unknown organization or kind."""
     effect = EFFECTS.get(stored.kind)
-    return effect is not None and effect(tx, StripeEvent.of(stored))
+    return effect is not None and effect(tx, StripeEvent.of(stored, payload))
 
 
 @across_organizations(_WHY)
 def _checkout_completed(tx: Tx, event: StripeEvent) -> bool:
-    org = _find_named(tx, event.object.get("client_reference_id")) or _find_organization(tx, event)
+    reference = event.object.get("client_reference_id")
+    org = _find_signed(tx, reference) or _find_organization(tx, event) or _find_unclaimed(tx, reference)
     if org is None:
         return False
     _link_customer(tx, org.id, event.customer, replacing=True)
@@ -179,6 +180,25 @@ def _find_organization(
         holder = tx.find(tables.HOLDER, kind=kind, stripe_id=stripe_id)
         org = orgs.find(tx, holder) if holder is not None else None
     return org
+
+
+@across_organizations(_WHY)
+def _find_signed(tx: Tx, reference: Any) -> Organization | None:
+    org_id = billing_reference.read(tx.env, reference) if isinstance(reference, str) else None
+    return orgs.find(tx, org_id) if org_id is not None else None
+
+
+@across_organizations(_WHY)
+def _find_unclaimed(tx: Tx, reference: Any) -> Organization | None:
+    """Find the organization of an unsigned id, which is the payer's choice and proves nothing.
+
+    It only counts for an organization without a customer, plan or card, where no operator and no event has decided
+    anything: others could lose what they have.
+    """
+    org = _find_named(tx, reference)
+    if org is None or org.stripe_customer is not None or org.standing != Standing(Plan.FREE, False):
+        return None
+    return org if org.card_event_at == org.plan_event_at == 0 else None
 
 
 @across_organizations(_WHY)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from moorage.accounts.identity.caller import Caller
-from moorage.accounts.identity.organizations import invitations, members
+from moorage.accounts.identity.organizations import billing_reference, invitations, members
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.schemas import (
@@ -39,7 +39,6 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
 from moorage.core.kit.events import Event
 from moorage.core.kit.ids import parse_id
-from moorage.errors import bad_field
 
 ACTIVITY_POLL_INTERVAL_S = 1.0
 
@@ -74,8 +73,6 @@ def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
 )
 def rename_org(tx: Tx, caller: Caller, body: UpdateOrganizationInput) -> OrganizationOut:
     """Rename an organization, or change its settings. Its slug stays."""
-    if not body.model_fields_set:
-        raise bad_field("name", "is required")
     if "name" in body.model_fields_set:
         orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
     if "create_on_push" in body.model_fields_set:
@@ -153,8 +150,13 @@ def decline_invitation(tx: Tx, caller: Caller, invitation_id: int) -> Invitation
 
 @router.get("/billing", walled=False, point=True)
 def read_billing(tx: Tx, caller: Caller) -> BillingStatus:
-    """Return the plan and card status, and the link to the payment portal."""
+    """Return the plan and card status, and the link to the payment portal.
+
+    `checkoutReference` is the `client_reference_id` of the organization's checkouts at Stripe. It is null below admin,
+    and without a signing secret of Stripe.
+    """
     settings, standing = tx.env.settings, _standing(caller)
+    has_checkouts = bool(settings.stripe_webhook_secret.get_secret_value())
     return BillingStatus(
         str(caller.org_id),
         settings.billing,
@@ -162,6 +164,7 @@ def read_billing(tx: Tx, caller: Caller) -> BillingStatus:
         plans.counts_as_paid(settings, standing),
         plans.counts_as_verified(settings, standing),
         settings.stripe_portal_url or None,
+        billing_reference.make(tx.env, caller.org_id) if has_checkouts and caller.role.reaches(Role.ADMIN) else None,
     )
 
 
