@@ -3,7 +3,7 @@
 // JSON line, once it serves; it ends when its standard input does, so that it cannot outlive the tests.
 import { createServer } from "node:http";
 import { generateKeyPairSync, randomBytes } from "node:crypto";
-import { SignJWT, importJWK } from "jose";
+import { CompactSign, importJWK } from "jose";
 import Provider from "oidc-provider";
 
 const HOST = "127.0.0.1";
@@ -121,11 +121,12 @@ const server = createServer((req, res) => {
 const listen = (at) => new Promise((resolve) => server.listen(at, HOST, resolve));
 const hangUp = () => new Promise((resolve) => (server.close(resolve), server.closeAllConnections()));
 
-// `sign` stands for an issuer that says odd things under its real key; a header that is null is left out.
+// Signs odd claims with the real key. `claims` is JSON text: JavaScript has no number like 10**400. A header that is
+// null is left out.
 async function sign({ claims, header }) {
   const jwk = keys[0];
   const wanted = Object.entries({ alg: jwk.alg, kid: jwk.kid, ...header }).filter(([, value]) => value !== null);
-  const signer = new SignJWT(claims).setProtectedHeader(Object.fromEntries(wanted));
+  const signer = new CompactSign(Buffer.from(claims)).setProtectedHeader(Object.fromEntries(wanted));
   return { token: await signer.sign(await importJWK(jwk)) };
 }
 

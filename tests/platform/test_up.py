@@ -79,7 +79,7 @@ def stopped(crashed: Crashed) -> Stopped:
         listed = platform.get("/v1/orgs", token=session)[1]["data"]
         pids = [platform.process.pid, *platform.children().values()]
         with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
-            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
             time.sleep(0.2)
             started = time.monotonic()
             platform.process.send_signal(signal.SIGTERM)

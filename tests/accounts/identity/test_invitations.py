@@ -118,9 +118,24 @@ async def test_an_invitation_that_was_taken_back_cannot_be_accepted(api: Client,
     assert (revoked.status, revoked.json) == (200, {"success": True})
     assert (await api.get("/v1/invitations", token=session)).data == []
     assert (await api.post(f"/v1/invitations/{number}/accept", token=session)).status == 409
-    again = await api.delete(f"/v1/orgs/{house.org.id}/invitations/{number}", token=house.sessions[Role.ADMIN])
-    assert again.status == 409
-    assert again.error["message"] == "cannot move invitation to 'revoked': it is 'revoked'"
+
+
+async def test_only_an_invitation_of_the_list_is_revoked(api: Client, db: Database, clock: ManualClock) -> None:
+    house = await make_house(db)
+    path, admin = f"/v1/orgs/{house.org.id}/invitations", {"token": house.tokens[Role.ADMIN]}
+    numbers = {}
+    for answer in ("accept", "decline", "revoke", "expire"):
+        _, session, numbers[answer] = await invited_guest(api, db, house)
+        if answer in ("accept", "decline"):
+            await api.post(f"/v1/invitations/{numbers[answer]}/{answer}", token=session)
+    await api.delete(f"{path}/{numbers['revoke']}", **admin)
+    clock.advance(7 * DAY_MS)
+
+    replies = {answer: await api.delete(f"{path}/{number}", **admin) for answer, number in numbers.items()}
+
+    assert (await api.get(path, **admin)).data == []
+    for answer, reply in replies.items():
+        assert (reply.status, reply.error["message"]) == (404, "There is no such invitation"), answer
 
 
 async def test_an_invitation_holds_for_seven_days(api: Client, db: Database, clock: ManualClock) -> None:

@@ -105,9 +105,28 @@ async def test_a_demo_login_takes_any_body_or_none(api: Client) -> None:
     assert (await api.post("/v1/auth/demo", json={"email": "root@example.com"})).data["email"] != "root@example.com"
 
 
+@pytest.mark.boundary(
+    "stranger-to-platform", "A web page whose name resolves to a development platform cannot log in as the demo user."
+)
+@pytest.mark.settings(base_url="http://moorage.example:8080")
+async def test_the_demo_login_needs_a_host_of_the_platform(api: Client, db: Database) -> None:
+    async def log_in(host: str) -> tuple[int, str | None]:
+        reply = await api.post("/v1/auth/demo", headers={"Host": host})
+        return reply.status, reply.error["code"] if reply.status >= 400 else None
+
+    refused = [await log_in(host) for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example")]
+    store = await whole_store(db)
+    own = ("localhost:8080", "console.localhost", "127.0.0.1:8080", "[::1]:8080", "192.0.2.7", "moorage.example:8080")
+    admitted = [await log_in(host) for host in own]
+
+    assert refused == [(403, "forbidden")] * 3
+    assert store["account"] == []
+    assert admitted == [(200, None)] * len(own)
+
+
 @IN_PRODUCTION
 async def test_there_is_no_demo_in_production(api: Client, db: Database) -> None:
-    reply = await api.post("/v1/auth/demo")
+    reply = await api.post("/v1/auth/demo", headers={"Host": "evil.example"})
 
     assert (reply.status, reply.error["code"]) == (404, "not_found")
     assert (await whole_store(db))["account"] == []

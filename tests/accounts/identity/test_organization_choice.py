@@ -45,6 +45,23 @@ async def test_a_session_of_somebody_with_several_organizations_has_to_name_one(
     assert by_both.data["organizationId"] == str(second.id)
 
 
+async def test_an_empty_organization_is_not_named(api: Client, db: Database) -> None:
+    user = await make_user(db)
+    first, second = await make_org(db), await make_org(db, user)
+    session, token = session_for(db, user), await make_token(db, user, second.id)
+
+    for credential in (session, token):
+        by_header = await api.get("/v1/billing", token=credential, org="")
+        by_query = await api.get("/v1/billing?organization_id=", token=credential, org="")
+        assert [reply.data["organizationId"] for reply in (by_header, by_query)] == [str(second.id)] * 2
+
+    await make_member(db, first, Role.VIEWER, user)
+    unclear = await api.get("/v1/billing", token=session, org="")
+    by_query = await api.get(f"/v1/billing?organization_id={first.id}", token=session, org="")
+    assert (unclear.status, list(unclear.error["fields"])) == (400, ["x-organization-id"])
+    assert by_query.data["organizationId"] == str(first.id)
+
+
 async def test_the_header_wins_even_where_only_the_query_is_the_callers(api: Client, db: Database) -> None:
     user = await make_user(db)
     mine, strange = await make_org(db, user), await make_org(db)
@@ -59,7 +76,7 @@ async def test_an_organization_that_is_not_the_callers_or_no_number_is_not_found
     org, strange = await make_org(db, user), await make_org(db)
     session = session_for(db, user)
 
-    for named in (strange.id, 999_999, "x", "", "-1", "0", f"0{org.id}", f"{org.id}.0", f" {org.id}x", "9" * 30, "²"):
+    for named in (strange.id, 999_999, "x", "-1", "0", f"0{org.id}", f"{org.id}.0", f" {org.id}x", "9" * 30, "²"):
         by_header = await api.get("/v1/billing", token=session, org=named)
         by_query = await api.get(f"/v1/billing?organization_id={named}", token=session)
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.accounts.identity.support import make_house, whole_store
+from tests.accounts.identity.support import IN_PRODUCTION, make_house, whole_store
 from tests.builders import make_member, make_org, make_token, make_user, session_for
 from tests.client import Client
 
@@ -64,9 +64,10 @@ async def test_slugs_are_unique_and_safe_whatever_the_names(api: Client, db: Dat
 async def test_malformed_names_are_refused(api: Client, db: Database) -> None:
     house = await make_house(db)
     owner = house.sessions[Role.OWNER]
-    malformed: list[Any] = [{}, {"name": ""}, {"name": " "}, {"name": "x" * 121}, {"name": 5}, {"name": None}]
+    malformed: list[Any] = [{"name": ""}, {"name": " "}, {"name": "x" * 121}, {"name": 5}, {"name": None}]
     malformed += [{"name": f"Harbor{char}Bcc: eve@example.com"} for char in ("\n", "\r\n", "\t", "\x7f", "\u2028")]
 
+    assert (await api.post("/v1/orgs", token=owner, json={})).error["fields"] == {"name": "is required"}
     for body in malformed:
         made = await api.post("/v1/orgs", token=owner, json=body)
         renamed = await api.patch(f"/v1/orgs/{house.org.id}", token=owner, json=body)
@@ -220,26 +221,33 @@ async def test_a_token_sees_its_organization_in_its_own_role(api: Client, db: Da
     assert [each["role"] for each in me["organizations"]] == ["viewer"]
 
 
-async def test_an_update_changes_the_fields_that_are_sent_and_needs_one(api: Client, db: Database) -> None:
+async def test_an_update_changes_only_the_fields_that_are_sent(api: Client, db: Database) -> None:
     owner = await make_user(db)
     org = await make_org(db, owner, name="Harbor")
     path, session = f"/v1/orgs/{org.id}", session_for(db, owner)
 
     off = (await api.patch(path, token=session, json={"createOnPush": False})).data
     renamed = (await api.patch(path, token=session, json={"name": "Quay"})).data
-    empty = await api.patch(path, token=session, json={})
+    empty = (await api.patch(path, token=session, json={})).data
     wrong = await api.patch(path, token=session, json={"createOnPush": "no"})
 
     assert (off["name"], off["createOnPush"]) == ("Harbor", False)
     assert (renamed["name"], renamed["createOnPush"]) == ("Quay", False)
-    assert (empty.status, empty.error["fields"]) == (400, {"name": "is required"})
+    assert empty == renamed
     assert (wrong.status, set(wrong.error["fields"])) == (400, {"createOnPush"})
 
 
+@pytest.mark.parametrize(
+    "constant",
+    [
+        pytest.param("MAX_OWNED_IN_DEVELOPMENT", id="development"),
+        pytest.param("MAX_OWNED_BY_USER", marks=IN_PRODUCTION, id="production"),
+    ],
+)
 async def test_a_user_owns_a_bounded_number_of_organizations(
-    api: Client, db: Database, monkeypatch: pytest.MonkeyPatch
+    api: Client, db: Database, monkeypatch: pytest.MonkeyPatch, constant: str
 ) -> None:
-    monkeypatch.setattr(orgs, "MAX_OWNED_BY_USER", 2)
+    monkeypatch.setattr(orgs, constant, 2)
     user, other = await make_user(db), await make_user(db)
     await make_member(db, await make_org(db, other), Role.MEMBER, user)
     session = session_for(db, user)
@@ -250,3 +258,19 @@ async def test_a_user_owns_a_bounded_number_of_organizations(
 
     assert [each.status for each in (*made, again)] == [200, 200, 409, 200]
     assert made[2].error["message"] == "A user owns at most 2 organizations"
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"),
+    [pytest.param("development", 200), pytest.param("production", 409, marks=IN_PRODUCTION)],
+)
+async def test_a_user_of_development_may_own_an_organization_for_each_test_of_a_suite(
+    api: Client, db: Database, mode: str, status: int
+) -> None:
+    user = await make_user(db)
+    for _ in range(50):
+        await make_org(db, user)
+
+    reply = await api.post("/v1/orgs", token=session_for(db, user), json={"name": "Harbor"})
+
+    assert (db.env.settings.mode, reply.status) == (mode, status)

@@ -245,10 +245,17 @@ async def last_used(api: Client, session: str, expected: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "constant",
+    [
+        pytest.param("MAX_IN_DEVELOPMENT", id="development"),
+        pytest.param("MAX_OF_ORGANIZATION", marks=IN_PRODUCTION, id="production"),
+    ],
+)
 async def test_an_organization_has_a_bounded_number_of_active_tokens(
-    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, constant: str
 ) -> None:
-    monkeypatch.setattr(tokens, "MAX_OF_ORGANIZATION", 2)
+    monkeypatch.setattr(tokens, constant, 2)
     user = await make_user(db)
     org = await make_org(db, user)
     session = session_for(db, user)

@@ -29,6 +29,28 @@ def test_anything_else_is_none(value: bytes) -> None:
     assert not host_header.is_host(value)
 
 
+def test_an_address_localhost_and_a_configured_name_are_own_hosts() -> None:
+    own = [
+        "127.0.0.1",
+        "127.0.0.1:8080",
+        "192.0.2.7:8080",
+        "[::1]:8080",
+        "[2001:db8::7]",
+        "localhost",
+        "LOCALHOST:8080",
+    ]
+    own += ["shop.localhost", "localhost.", "moorage.example", "Moorage.Example:8080", "moorage.example."]
+
+    assert [value for value in own if not host_header.is_own(value, {"moorage.example"})] == []
+
+
+def test_a_host_of_someone_else_is_not_an_own_host() -> None:
+    others = ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "notlocalhost"]
+    others += ["moorage.example.evil.example", "a.moorage.example", "", ":8080", "[v1.a]", "1.2.3"]
+
+    assert [value for value in others if host_header.is_own(value, {"moorage.example"})] == []
+
+
 @pytest.mark.parametrize(
     ("version", "hosts", "problem"),
     [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections import deque
 from dataclasses import field
 from typing import Any
@@ -30,7 +29,8 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 KEYS_MAX_AGE_MS = HOUR_MS
 MIN_FETCH_INTERVAL_MS = 5 * SECOND_MS  # on average, and after a failed fetch
 FETCHES_AT_ONCE = 10  # A rotation right after a fetch must not refuse logins for seconds.
-LEEWAY_S = 60
+LEEWAY_S = 10  # for clocks that differ
+MAX_TIME_S = 2**53  # A larger JSON number is not exact, and may be too large for a float.
 MAX_RESPONSE_BYTES = 2**20
 FETCH_TIMEOUT_S = 10
 MAX_SUBJECT_CHARS = 255  # Limit of OpenID. Truncating a longer subject could merge two users.
@@ -125,10 +125,10 @@ class OidcVerifier:
             raise Unauthorized("The identity token is for another audience")
         if len(audiences) > 1 and claims.get("azp") not in self._audiences:
             raise Unauthorized("The identity token is for another audience")
-        if not _is_number(claims.get("exp")) or claims["exp"] + LEEWAY_S <= now:
+        if not _is_time(claims.get("exp")) or claims["exp"] + LEEWAY_S <= now:
             raise Unauthorized("The identity token has expired")
         for name in ("nbf", "iat"):
-            if name in claims and (not _is_number(claims[name]) or claims[name] - LEEWAY_S > now):
+            if name in claims and (not _is_time(claims[name]) or claims[name] - LEEWAY_S > now):
                 raise Unauthorized("The identity token is not valid yet")
         if claims.get("email_verified") is not True or not isinstance(claims.get("email"), str):
             raise Unauthorized("The identity provider has not verified the mail address")
@@ -209,5 +209,5 @@ def _identity(issuer: str, claims: dict[str, Any]) -> Identity:
     return Identity(issuer, claims["sub"], claims["email"], first, last, picture)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_TIME_S

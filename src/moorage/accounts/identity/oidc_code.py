@@ -74,7 +74,7 @@ class CodeFlow:
         if issuer not in self._issuers:
             raise BadRequest("Unknown identity provider", fields={"issuer": "is not configured"})
         origin, _, path = redirect_uri.partition(RETURN_PATH)
-        is_local = not self._is_production and is_loopback(urlsplit(origin).hostname or "")
+        is_local = not self._is_production and is_loopback(_host(origin))
         if path or not redirect_uri.endswith(RETURN_PATH) or not (origin in self._own or is_local):
             problem = {"redirect_uri": "is not an address of this platform"}
             raise BadRequest("Unknown address of the console", fields=problem)
@@ -122,7 +122,19 @@ class CodeFlow:
 
 def _address(provider: dict[str, Any], name: str) -> str:
     """Return an address of a discovery document."""
-    url = urlsplit(str(provider.get(name)))
+    address = str(provider.get(name))
+    try:
+        url = urlsplit(address)
+    except ValueError as error:
+        raise Unauthorized(_UNREACHABLE) from error
     if not (url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))):
         raise Unauthorized(_UNREACHABLE)
     return url.geturl()
+
+
+def _host(origin: str) -> str:
+    """Return the host of an origin, "" if it is missing or malformed."""
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from moorage.accounts.identity import logins, notifications, tokens, users
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.oidc import OidcVerifier
@@ -38,7 +40,8 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
-from moorage.errors import Conflict
+from moorage.core.net import host_header
+from moorage.errors import Conflict, Forbidden
 
 router = Router("Identity")
 
@@ -67,7 +70,17 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
 
     @login.post("/auth/demo", scope=Scope.PUBLIC, secret=True)
     def demo_login(tx: Tx, request: Request) -> DemoLogin:
-        """Log in as the demo user. Development only."""
+        """Log in as the demo user. Development only.
+
+        Needs a `Host` that is an IP address, `localhost`, or the host of the platform's settings.
+        """
+        settings, host = tx.env.settings, request.header(b"host")
+        own_hosts = {settings.host.lower(), urlsplit(settings.api_url).hostname or "localhost"}
+        if not settings.is_production and host is not None and not host_header.is_own(host, own_hosts):
+            raise Forbidden(
+                f"The demo login does not accept the host {host[:200]!r}: "
+                f"use {settings.api_url}, or set MOORAGE_BASE_URL to the address that you use"
+            )
         user, org_id = logins.demo(tx)
         return DemoLogin(log_in(tx, request, user), user.email, str(org_id))
 

@@ -6,8 +6,11 @@ with an invalid value is ambiguous and refused. HTTP/1.0 has no `Host` header, s
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from urllib.parse import urlsplit
 
 ABSENT = "The request has no Host header"
 SEVERAL = "The request has more than one Host header"
@@ -21,6 +24,23 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[A-Za-z0-9._~:%-]+\])(?::
 def is_host(value: bytes) -> bool:
     """Check that a value of the header is a host with an optional port."""
     return _HOST.fullmatch(value) is not None
+
+
+def is_own(value: str, names: Collection[str]) -> bool:
+    """Check that a value of the header is an IP address, `localhost` or one of some names.
+
+    A web page whose own name resolves to this machine (DNS rebinding) sends that name.
+    """
+    try:
+        host = (urlsplit(f"//{value}").hostname or "").removesuffix(".")
+    except ValueError:  # an address in brackets that is none
+        return False
+    if host == "localhost" or host.endswith(".localhost") or host in names:
+        return True
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return True
+    return False
 
 
 def find_problem(headers: Iterable[tuple[bytes, bytes]], http_version: str) -> str | None:

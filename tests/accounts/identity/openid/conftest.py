@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.accounts.identity.openid.provider import AUDIENCE, Provider, running_provider
 
-from moorage.core.kit.clock import ManualClock
+from moorage.core.kit.clock import MINUTE_MS, ManualClock
 from moorage.settings import Settings
 
 
@@ -28,8 +28,8 @@ async def provider(started: Provider) -> Provider:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The provider's clock is the machine's, so the platform's starts there too."""
-    return ManualClock(time.time_ns() // 1_000_000)
+    """A clock ahead of the provider's, which is the machine's: tokens that a slow test signs later are valid."""
+    return ManualClock(time.time_ns() // 1_000_000 + 2 * MINUTE_MS)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class Provider:
 
     async def sign(self, claims: dict[str, Any], **header: Any) -> str:
         """Sign arbitrary claims with the provider's newest key."""
-        return str((await self.tell("sign", claims=claims, header=header))["token"])
+        return str((await self.tell("sign", claims=json.dumps(claims), header=header))["token"])
 
     async def log_in(self, subject: str, *, client_id: str = AUDIENCE) -> str:
         """Go through the authorization code flow as a browser would, and return the ID token."""

@@ -94,9 +94,9 @@ def begin(url: str, provider: Provider, **changes: str) -> tuple[int, Any]:
     return call(url, "/v1/auth/oidc/begin", body | changes)
 
 
-def exchange(url: str, provider: Provider, code: str, verifier: str = VERIFIER) -> tuple[int, Any]:
+def exchange(url: str, provider: Provider, code: str, verifier: str = VERIFIER, **changes: str) -> tuple[int, Any]:
     body = {"issuer": provider.issuer, "redirect_uri": RETURN, "code": code, "code_verifier": verifier}
-    return call(url, "/v1/auth/oidc/token", body)
+    return call(url, "/v1/auth/oidc/token", body | changes)
 
 
 def test_the_methods_name_the_provider(url: str, provider: Provider) -> None:
@@ -155,9 +155,12 @@ def test_a_wrong_secret_is_refused_and_not_repeated_to_anybody(start: Start, pro
         pytest.param({"redirect_uri": "https://evil.example.com/sign-in/return"}, id="another host"),
         pytest.param({"redirect_uri": "http://127.0.0.1:9/sign-in/return?next=evil"}, id="a longer address"),
         pytest.param({"redirect_uri": "http://127.0.0.1:9/other"}, id="another path"),
+        pytest.param({"redirect_uri": "http://[x/sign-in/return"}, id="a malformed host"),
     ],
 )
 def test_only_this_platform_and_its_providers_are_accepted(
     url: str, provider: Provider, changes: dict[str, str]
 ) -> None:
-    assert begin(url, provider, **changes)[0] == 400
+    answers = [begin(url, provider, **changes), exchange(url, provider, "a-code", **changes)]
+
+    assert [(status, list(error["fields"])) for status, error in answers] == [(400, list(changes))] * 2

@@ -14,7 +14,7 @@ from tests.accounts.identity.support import whole_store
 from tests.client import Client
 
 from moorage.core.db.store import Database
-from moorage.core.kit.clock import DAY_MS, ManualClock
+from moorage.core.kit.clock import DAY_MS, SECOND_MS, ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.group("openid")]
 
@@ -100,6 +100,11 @@ ODD: dict[str, dict[str, Any]] = {
     "an end that is text": {"exp": str(SOON)},
     "an end that is a truth": {"exp": True},
     "a start that is text": {"nbf": "now"},
+    "an end beyond every float": {"exp": 10**400},
+    "an end that is infinite": {"exp": float("inf")},
+    "an end that is no number": {"exp": float("nan")},
+    "a start beyond every float": {"nbf": -(10**400)},
+    "an issue time beyond every float": {"iat": -(10**400)},
     "without an audience": {"aud": None},
     "an empty list of audiences": {"aud": []},
     "a list of odd audiences": {"aud": [{}, 5]},
@@ -128,6 +133,17 @@ async def test_odd_claims_under_a_good_signature_are_refused(api: Client, db: Da
 
         assert (reply.status, reply.error["code"]) == (401, "unauthorized"), odd
     assert (await whole_store(db))["account"] == []
+
+
+async def test_times_have_ten_seconds_of_leeway(api: Client, clock: ManualClock, provider: Provider) -> None:
+    now = clock.now() // SECOND_MS
+    statuses = {}
+    for name, shift in (("exp", -9), ("exp", -11), ("nbf", 9), ("nbf", 11), ("iat", 9), ("iat", 11)):
+        token = await provider.sign(claims(provider, "ada", **{name: now + shift}))
+        statuses[name, shift] = (await log_in(api, token, terms_accepted=True)).status
+
+    assert [at for at, status in statuses.items() if status == 200] == [("exp", -9), ("nbf", 9), ("iat", 9)]
+    assert set(statuses.values()) == {200, 401}
 
 
 async def test_several_audiences_hold_when_the_authorized_party_is_ours(api: Client, provider: Provider) -> None:

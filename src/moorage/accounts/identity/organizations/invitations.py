@@ -21,7 +21,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.kit.records import dataclass
-from moorage.errors import Conflict, Forbidden, NotFound, QuotaExceeded
+from moorage.errors import Conflict, Forbidden, IllegalMove, NotFound, QuotaExceeded
 
 VALIDITY_MS = 7 * DAY_MS
 # The platform mails invitations to any address, with a name that the organization chose.
@@ -132,8 +132,14 @@ def may_mail(tx: Tx, invitation: Invitation) -> bool:
 
 
 def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
+    """Revoke an invitation of the list; raises NotFound for one that is not open."""
     invitation = _get(tx, org_id, invitation_id)
-    move(tx, INVITATION, invitation, to=S.REVOKED)
+    if invitation.expires_at <= tx.now:
+        raise _missing()
+    try:
+        move(tx, INVITATION, invitation, to=S.REVOKED)
+    except IllegalMove:
+        raise _missing() from None
     audit.record(tx, org_id, caller.as_actor, "invitation.revoked", AuditTarget("invitation", invitation.email))
 
 
@@ -171,8 +177,12 @@ def expire(tx: Tx) -> None:
 def _get(tx: Tx, org_id: int, invitation_id: int) -> Invitation:
     invitation = find(tx, org_id, invitation_id)
     if invitation is None:
-        raise NotFound("There is no such invitation")
+        raise _missing()
     return invitation
+
+
+def _missing() -> NotFound:
+    return NotFound("There is no such invitation")
 
 
 def _check_inviter(tx: Tx, org_id: int, invitation: Invitation) -> None:
@@ -191,7 +201,7 @@ def _check_inviter(tx: Tx, org_id: int, invitation: Invitation) -> None:
 def _get_mine(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
     invitation = tx.find(_MINE_BY_ID, email=caller.email, id=invitation_id)
     if invitation is None or orgs.find(tx, invitation.org_id) is None:
-        raise NotFound("There is no such invitation")
+        raise _missing()
     if invitation.expires_at <= tx.now:
         raise Conflict("The invitation has expired")
     return invitation
