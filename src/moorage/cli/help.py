@@ -25,8 +25,8 @@ class Entry:
 
     def load(self) -> Any:
         command: Any = typer.main.get_command(importlib.import_module(self.module).app)
-        found = getattr(command, "commands", {}).get(self.name)
-        command = found if found is not None and command.name != self.name else command
+        subcommand = getattr(command, "commands", {}).get(self.name)
+        command = subcommand if subcommand is not None and command.name != self.name else command
         command.name = self.name
         return command
 

@@ -38,7 +38,7 @@ class CodeFlow:
     async def begin(self, issuer: str, redirect_uri: str, state: str, code_challenge: str) -> str:
         """Return the provider's address at which the user signs in."""
         self._check(issuer, redirect_uri)
-        found = _address(await self._discovered(issuer), "authorization_endpoint")
+        endpoint = _address(await self._discovered(issuer), "authorization_endpoint")
         query = {
             "response_type": "code",
             "client_id": self._client_id,
@@ -48,7 +48,7 @@ class CodeFlow:
             "code_challenge": code_challenge,
             "code_challenge_method": "S256",
         }
-        return f"{found}{'&' if '?' in found else '?'}{urlencode(query)}"
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
     async def exchange(self, issuer: str, code: str, code_verifier: str, redirect_uri: str) -> str:
         """Return the ID token for a code."""

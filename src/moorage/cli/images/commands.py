@@ -96,10 +96,10 @@ def _finish(name: str, digest: str, *, wait: bool, as_json: bool) -> None:
     client = connect.client()
     latest = client.deployments.list(name, limit=1).items
     if not latest or latest[0].status in ("succeeded", "failed"):
-        found = client.projects.read(name)
+        project = client.projects.read(name)
         if as_json:
             show_json({"project": name, "digest": digest, "deploymentUuid": None})
-        elif not found.auto_deploy:
+        elif not project.auto_deploy:
             note("it is stored; autoDeploy is off, so deploy it with `moorage deployments redeploy`", "dim")
         else:
             note("it is the image that was deployed last; nothing changed", "dim")

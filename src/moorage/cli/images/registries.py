@@ -71,9 +71,9 @@ def remove_registry(host: HostArgument, yes: YesOption = False) -> None:
     Example: `moorage registries remove ghcr.io`.
     """
     registries = connect.client().registries
-    found = next((each for each in registries.list() if each.host == host.lower()), None)
-    if found is None:
+    registry = next((each for each in registries.list() if each.host == host.lower()), None)
+    if registry is None:
         stop(f"there is no registry {plain(host)}; `moorage registries list` shows those that exist")
-    confirm(f"Delete the credentials of {plain(found.host)}?", is_confirmed=yes)
-    registries.delete(found.id)
-    say(f"removed {plain(found.host)}")
+    confirm(f"Delete the credentials of {plain(registry.host)}?", is_confirmed=yes)
+    registries.delete(registry.id)
+    say(f"removed {plain(registry.host)}")

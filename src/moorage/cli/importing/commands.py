@@ -91,13 +91,13 @@ def find_file(source: Path) -> Path:
     known = ", ".join(FILES)
     if source.is_file():
         stop(f"{source.name} is not a file that can be imported; known: {known}")
-    found = [source / name for name in FILES if (source / name).is_file()]
-    if not found:
+    paths = [source / name for name in FILES if (source / name).is_file()]
+    if not paths:
         stop(f"there is nothing to import in {source}; known: {known}")
-    others = [each.name for each in found[1:] if FILES[each.name] != FILES[found[0].name]]
+    others = [each.name for each in paths[1:] if FILES[each.name] != FILES[paths[0].name]]
     if others:
-        note(f"importing {found[0].name}; also there: {', '.join(others)} (name the file to choose it)")
-    return found[0]
+        note(f"importing {paths[0].name}; also there: {', '.join(others)} (name the file to choose it)")
+    return paths[0]
 
 
 def _report(path: Path, result: Result) -> None:

@@ -179,8 +179,8 @@ def _interpolated(text: str) -> tuple[str, bool]:
 
 
 def _health_path(node: Node) -> str | None:
-    found = _HEALTH.search(node["test"].words()) if node["test"] else None
-    return found[1] if found else None
+    match = _HEALTH.search(node["test"].words()) if node["test"] else None
+    return match[1] if match else None
 
 
 def _volumes(result: Result, service: Node) -> None:

@@ -76,15 +76,15 @@ def _size(result: Result, vm: Node) -> None:
 
 
 def _mounts(result: Result, mounts: Node) -> None:
-    found = list(mounts.items()) if mounts.is_list else [mounts] if mounts else []
-    if not found:
+    nodes = list(mounts.items()) if mounts.is_list else [mounts] if mounts else []
+    if not nodes:
         return
-    size = gigabytes(found[0]["initial_size"].text()) if found[0]["initial_size"] else None
+    size = gigabytes(nodes[0]["initial_size"].text()) if nodes[0]["initial_size"] else None
     result.set(disk=max(round(size or 1), 1))
-    target = found[0]["destination"].text()
+    target = nodes[0]["destination"].text()
     if target != "/data":
         result.leave(f"mount at {target}", "the disk of an app is at /data", "change the folder in the app")
-    if len(found) > 1:
+    if len(nodes) > 1:
         result.leave("further mounts", "an app has one disk", "use folders below /data")
 
 

@@ -40,23 +40,23 @@ def run(path: Path, folder: Path, service: str | None = None) -> Result:
 
 
 def processes(path: Path) -> dict[str, str]:
-    found = {}
+    commands = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.match(line.strip())
         if match is None:
             raise CannotImport(f"{path.name}:{number}: should be `name: command`")
-        found[match[1]] = match[2].strip()
-    if not found:
+        commands[match[1]] = match[2].strip()
+    if not commands:
         raise CannotImport(f"{path.name} has no process")
-    return found
+    return commands
 
 
-def _processes(result: Result, found: dict[str, str], chosen: str) -> None:
-    if chosen in found:
-        result.set(start_cmd=found[chosen])
-    for name, command in found.items():
+def _processes(result: Result, commands: dict[str, str], chosen: str) -> None:
+    if chosen in commands:
+        result.set(start_cmd=commands[chosen])
+    for name, command in commands.items():
         if name == chosen:
             continue
         if name == "release":

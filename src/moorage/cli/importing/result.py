@@ -61,13 +61,13 @@ class Result:
     def dockerfile(self, path: str, context: str = "", target: str = "", args: Mapping[str, str] | None = None) -> None:
         """Build the project from its Dockerfile; paths are below its base folder."""
         self.set(kind="container", language="docker")
-        found = path.removeprefix("./").strip()
-        if found.startswith(("/", "..")):
+        docker_file_path = path.removeprefix("./").strip()
+        if docker_file_path.startswith(("/", "..")):
             self.leave(
                 f"Dockerfile {path}", "it is outside of the folder of the project", "set base-dir to a folder of both"
             )
-        elif found not in ("", "Dockerfile"):
-            self.set(docker_file_path=found)
+        elif docker_file_path not in ("", "Dockerfile"):
+            self.set(docker_file_path=docker_file_path)
         if context.strip("./"):
             self.set(docker_build_context_dir=context.removeprefix("./").rstrip("/"))
         kept = {name: value for name, value in (args or {}).items() if not is_secret(name, value)}
@@ -94,7 +94,7 @@ class Result:
     def database(self, name: str, kind: str, version: str = "", **values: str) -> None:
         """Add a database with the closest version that exists."""
         known = VERSIONS[kind]
-        major = int(found[0]) if (found := re.match(r"\d+", version)) else max(known)
+        major = int(match[0]) if (match := re.match(r"\d+", version)) else max(known)
         nearest = min(known, key=lambda each: (abs(each - major), -each))
         if major != nearest:
             step = f"test with {known[nearest]}, then dump the old database and load it into the new one"
@@ -186,7 +186,7 @@ def tier_for(memory_gb: float | None) -> str | None:
 
 def gigabytes(text: str) -> float | None:
     """Return a size such as `512mb`, `1g` or `2048` (MB) in GB; None where it cannot be read."""
-    found = re.fullmatch(r"([0-9.]+)\s*([kmg]?)i?b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"([0-9.]+)\s*([kmg]?)i?b?", text.strip().lower())
+    if match is None:
         return None
-    return float(found[1]) * {"k": 1 / 1024**2, "m": 1 / 1024, "": 1 / 1024, "g": 1}[found[2]]
+    return float(match[1]) * {"k": 1 / 1024**2, "m": 1 / 1024, "": 1 / 1024, "g": 1}[match[2]]

@@ -86,12 +86,12 @@ def is_difference(change: Change) -> bool:
 
 def problems(changes: list[Change]) -> list[str]:
     """Return the reasons why the file cannot be applied; empty where it can. Missing secrets are no such reason."""
-    found = [f"{each.where}: {each.problem}" for each in changes if each.problem and each.kind != "secret"]
+    reasons = [f"{each.where}: {each.problem}" for each in changes if each.problem and each.kind != "secret"]
     for each in changes:
-        found += [
+        reasons += [
             f"{each.where_of(one.key)}: {each.kind} {each.name}: {one.problem}" for one in each.fields if one.problem
         ]
-    return found
+    return reasons
 
 
 def missing_secrets(changes: list[Change]) -> list[str]:

@@ -26,10 +26,10 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def read(folder: Path) -> Manifest:
     """Return the settings of a folder; exits with the problems, or with advice where there is no file."""
-    found = find(folder)
-    if found is None:
+    settings = find(folder)
+    if settings is None:
         stop(f"there is no {FILE_NAME} in {folder}; write one with: moorage init")
-    return found
+    return settings
 
 
 def find(folder: Path) -> Manifest | None:

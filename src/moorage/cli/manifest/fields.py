@@ -72,21 +72,21 @@ def derive(
     """Return the keys of a resource: fields of any of the models for creation and of the one for changes."""
     names = renamed or {}
     changed = {each.name for each in msgspec.structs.fields(update)} if update is not None else set()
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     for model in (*create, *((update,) if update is not None else ())):
         for info in msgspec.structs.fields(model):
             if info.name in left_out:
                 continue
             key = names.get(info.name, to_key(info.name))
             kind = _without_unset(info.type)
-            if key in found:
-                found[key] = _merged(found[key], kind)
+            if key in fields:
+                fields[key] = _merged(fields[key], kind)
                 continue
             shape, kind = _shape(info.name, kind)
             is_required = info.required and all(_requires(each, info.name) for each in create)
             is_updatable = update is None or info.name in changed
-            found[key] = Field(key, info.name, shape, kind, is_required, is_updatable)
-    return found
+            fields[key] = Field(key, info.name, shape, kind, is_required, is_updatable)
+    return fields
 
 
 def _requires(model: type[Model], name: str) -> bool:

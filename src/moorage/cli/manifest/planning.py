@@ -391,9 +391,9 @@ def differences(field: Field, before: Any, after: Any, kind: str) -> list[FieldC
     if field.shape in (Shape.PAIRS, Shape.TABLE):
         old = before or {}
         names = [name for name, value in after.items() if not is_same(old.get(name), value)]
-        found = [FieldChange(f"{field.key}.{name}", old.get(name), after[name]) for name in names]
+        changes = [FieldChange(f"{field.key}.{name}", old.get(name), after[name]) for name in names]
         surplus = [name for name in old if name not in after] if field.shape is Shape.PAIRS else []
-        return found + [FieldChange(f"{field.key}.{name}", old[name], None, needs_prune=True) for name in surplus]
+        return changes + [FieldChange(f"{field.key}.{name}", old[name], None, needs_prune=True) for name in surplus]
     if is_same(before, after):
         return []
     problem = f"{field.key} is {before!r} on the platform; {FIXED.format(kind=kind)}" if not field.is_updatable else ""

@@ -30,11 +30,11 @@ class Resource:
 
     @cached_property
     def fields(self) -> dict[str, Field]:
-        found = derive(self.create, self.update, left_out=self.left_out, renamed=self.renamed)
-        found |= {each.key: each for each in self.added}
+        fields = derive(self.create, self.update, left_out=self.left_out, renamed=self.renamed)
+        fields |= {each.key: each for each in self.added}
         for key in self.optional:
-            found[key] = Field(**{**_values(found[key]), "is_required": False})
-        return found
+            fields[key] = Field(**{**_values(fields[key]), "is_required": False})
+        return fields
 
     def name_of(self, entry: Mapping[str, Any]) -> str:
         return " ".join(str(entry[key]) for key in self.identity if key in entry)

@@ -108,7 +108,7 @@ def _type(kind: Any) -> dict[str, Any]:
 
 def comments_of(*models: type[Model]) -> dict[str, str]:
     """Return the comments above the fields of generated models: the descriptions of the OpenAPI document."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for model in models:
         above: list[str] = []
         for line in inspect.getsource(model).splitlines():
@@ -116,6 +116,6 @@ def comments_of(*models: type[Model]) -> dict[str, str]:
                 above.append(line.removeprefix("    # "))
                 continue
             if (field := _FIELD.match(line)) and above:
-                found.setdefault(field[1], " ".join(above))
+                comments.setdefault(field[1], " ".join(above))
             above = []
-    return found
+    return comments

@@ -76,9 +76,9 @@ def detected(folder: Path, name: str | None) -> Draft:
     except BuildFailed as error:
         note(f"{plain(error)}; set the commands in {FILE_NAME}")
         return draft
-    found = {"kind": plan.kind, "build-cmd": plan.build, "build-dir": plan.output_dir, "start-cmd": plan.start}
+    settings = {"kind": plan.kind, "build-cmd": plan.build, "build-dir": plan.output_dir, "start-cmd": plan.start}
     draft.hints = [f"D{detect.describe(plan)[0][1:]}. A key without `#` overrides what is found out:"]
-    draft.hints += [f'{key} = "{value}"' for key, value in found.items() if value and '"' not in value]
+    draft.hints += [f'{key} = "{value}"' for key, value in settings.items() if value and '"' not in value]
     return draft
 
 

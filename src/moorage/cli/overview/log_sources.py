@@ -77,8 +77,8 @@ def linked_cronjobs(client: Client, project: models.ProjectDetail) -> list[str]:
 
 def history(client: Client, project: models.ProjectDetail, wanted: Filter, tail: int, since: str | None) -> list[Line]:
     """Return lines that exist: the newest of the app, and with `since` all of later deployments and cronjob runs."""
-    found = client.projects.read_app_logs(project.name, since=since, search=wanted.search, limit=tail)
-    lines = [Line(each.timestamp, "app", each.stream, each.message) for each in found.items]
+    page = client.projects.read_app_logs(project.name, since=since, search=wanted.search, limit=tail)
+    lines = [Line(each.timestamp, "app", each.stream, each.message) for each in page.items]
     if since is not None:
         lines += _deployment_history(client, project, wanted)
         for name in linked_cronjobs(client, project):

@@ -77,10 +77,10 @@ def moment(text: str | None) -> datetime | None:
         return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
     if text.isdecimal() and len(text) >= 12:
         return datetime.fromtimestamp(int(text[:14]) / 1000, UTC)
-    found = parsed(text)
-    if found is None:
+    timestamp = parsed(text)
+    if timestamp is None:
         stop(f"--since {plain(text)}: expected an age such as 15m, 2h or 7d, or a time such as 2030-01-31T12:00:00Z", 2)
-    return found
+    return timestamp
 
 
 def _print(line: Line, *, as_json: bool) -> None:

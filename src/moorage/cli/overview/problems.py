@@ -40,15 +40,15 @@ def state_of_schedule(schedule: models.ScheduledFunction) -> str:
     return "active" if schedule.enabled else "paused"
 
 
-def problems_in(found: dict[str, Any]) -> list[Problem]:
+def problems_in(results: dict[str, Any]) -> list[Problem]:
     """Return the problems of an organization, the most urgent kind first."""
     return [
-        *_of_monitors(found["monitors"]),
-        *_of_projects(found["projects"]),
-        *_of_databases(found["databases"]),
-        *_of_cronjobs(found["cronjobs"]),
-        *_of_schedules(found["schedules"]),
-        *_of_usage(found["usage"]),
+        *_of_monitors(results["monitors"]),
+        *_of_projects(results["projects"]),
+        *_of_databases(results["databases"]),
+        *_of_cronjobs(results["cronjobs"]),
+        *_of_schedules(results["schedules"]),
+        *_of_usage(results["usage"]),
     ]
 
 

@@ -67,39 +67,39 @@ def _organization_parts(client: Client) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _show_organization(found: dict[str, Any], *, as_json: bool) -> None:
-    problems = problems_in(found)
-    rows = list(_rows(found))
+def _show_organization(results: dict[str, Any], *, as_json: bool) -> None:
+    problems = problems_in(results)
+    rows = list(_rows(results))
     if as_json:
-        show_json({**found, "problems": problems})
+        show_json({**results, "problems": problems})
     elif not is_terminal():
         for problem in problems:
             say(f"problem\t{plain(problem.name)}\t{plain(problem.text)}\t{plain(problem.hint)}")
         for row in rows:
             say("\t".join(map(plain, row)))
     else:
-        me, usage = found["me"], found["usage"]
+        me, usage = results["me"], results["usage"]
         say(f"{paint(plain(me.org_name), 'bold')} ({me.org_id}), plan {plain(usage.plan)}, you are {plain(me.role)}")
         _show_problems(problems)
         _show_rows(rows)
-        _show_recent(found["projects"])
+        _show_recent(results["projects"])
         _show_usage(usage)
 
 
-def _rows(found: dict[str, Any]) -> Iterable[Row]:
-    for project in found["projects"]:
+def _rows(results: dict[str, Any]) -> Iterable[Row]:
+    for project in results["projects"]:
         yield Row("project", project.name, state_of_project(project), project.project_url)
-    for function in found["functions"]:
+    for function in results["functions"]:
         yield Row("function", function.name, "active", f"{function.runtime}, version {function.current_version}")
-    for schedule in found["schedules"]:
+    for schedule in results["schedules"]:
         yield Row("schedule", schedule.name, state_of_schedule(schedule), f"next {ago(schedule.next_run_at)}".strip())
-    for database in found["databases"]:
+    for database in results["databases"]:
         yield Row("database", database.name or "", database.status or "", f"{database.type} {database.version}")
-    for cronjob in found["cronjobs"]:
+    for cronjob in results["cronjobs"]:
         stats = cronjob.run_stats
         text = f"{cronjob.cron_schedule}, {stats.total_runs} runs, {stats.failed_runs} failed"
         yield Row("cronjob", cronjob.name or "", cronjob.status or "", text)
-    for monitor in found["monitors"]:
+    for monitor in results["monitors"]:
         beat = monitor.last_heartbeat
         uptime = f"{monitor.uptime_percent:.2f} % up" if monitor.uptime_percent is not None else ""
         speed = f"{beat.response_time} ms" if beat is not None and beat.response_time is not None else ""
@@ -158,7 +158,7 @@ def _show_usage(usage: models.Usage) -> None:
 
 
 def _fetch_project(client: Client, name: str) -> dict[str, Any]:
-    found = fetch(
+    results = fetch(
         {
             "project": lambda: client.projects.read(name),
             "deployments": lambda: client.deployments.list(name, limit=RECENT).items,
@@ -167,17 +167,17 @@ def _fetch_project(client: Client, name: str) -> dict[str, Any]:
             "monitors": client.monitors.list,
         }
     )
-    found["monitors"] = [each for each in found["monitors"] if each.project_id == found["project"].id]
-    return found
+    results["monitors"] = [each for each in results["monitors"] if each.project_id == results["project"].id]
+    return results
 
 
-def _show_project(found: dict[str, Any], *, as_json: bool) -> None:
-    project: models.ProjectDetail = found["project"]
+def _show_project(results: dict[str, Any], *, as_json: bool) -> None:
+    project: models.ProjectDetail = results["project"]
     if as_json:
-        show_json(found)
+        show_json(results)
         return
     state = state_of_project(project)
-    metrics: models.ProjectMetrics = found["metrics"]
+    metrics: models.ProjectMetrics = results["metrics"]
     pairs = [
         ("project", project.name),
         ("state", paint(plain(state), *state_style(state))),
@@ -185,14 +185,14 @@ def _show_project(found: dict[str, Any], *, as_json: bool) -> None:
         ("kind", " ".join(filter(None, (project.slug, project.language)))),
         ("repository", f"{project.repository_name} {project.branch}" if project.repository_name else None),
         ("tier", project.tier.key if project.tier else None),
-        ("domains", ", ".join(f"{each.domain} ({each.status})" for each in found["domains"])),
-        ("monitors", ", ".join(f"{each.name} ({state_of_monitor(each)})" for each in found["monitors"])),
+        ("domains", ", ".join(f"{each.domain} ({each.status})" for each in results["domains"])),
+        ("monitors", ", ".join(f"{each.name} ({state_of_monitor(each)})" for each in results["monitors"])),
         ("last hour", _traffic(metrics) if project.slug == "container" else None),
     ]
     for title, value in pairs:
         if value:
             say(f"{paint(title.ljust(12), 'dim')}{value}" if is_terminal() else f"{title}\t{value}")
-    if is_terminal() and found["deployments"]:
+    if is_terminal() and results["deployments"]:
         say()
     columns = [
         Column("", lambda row: "*" if row.enable else ""),
@@ -202,7 +202,7 @@ def _show_project(found: dict[str, Any], *, as_json: bool) -> None:
         Column("CREATED", lambda row: ago(row.created_at)),
         Column("REASON", lambda row: row.reason),
     ]
-    show_list(found["deployments"], columns, as_json=False, empty="It was not deployed yet.")
+    show_list(results["deployments"], columns, as_json=False, empty="It was not deployed yet.")
 
 
 def _traffic(metrics: models.ProjectMetrics) -> str:

@@ -107,11 +107,11 @@ def create(
     if metric != "status" and (condition is None or threshold is None):
         stop(f"an alert about {plain(metric)} needs --condition and --threshold")
     client = connect.client()
-    found = find(client.monitors.list(), monitor, "monitor")
+    monitor_item = find(client.monitors.list(), monitor, "monitor")
     notifications = NotificationsInput(**given(email=email, slack=slack or None, webhook=webhook or None))
     fields = given(duration=minutes, severity=severity, **_addresses(slack, webhook))
     alert = client.monitors.create_alert(
-        found.id,
+        monitor_item.id,
         metric=metric,  # type: ignore[arg-type]  # checked by the API
         condition=condition or "eq",  # type: ignore[arg-type]
         threshold=0 if threshold is None else threshold,

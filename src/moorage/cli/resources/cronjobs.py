@@ -334,11 +334,11 @@ def logs(
     if follows:
         _follow(client, name, chosen)
         return
-    found = client.cronjobs.read_execution_logs(chosen)
+    output = client.cronjobs.read_execution_logs(chosen)
     if as_json:
-        show_json(found)
+        show_json(output)
         return
-    for line in found.lines:
+    for line in output.lines:
         _show_line(line.stream, line.message)
 
 

@@ -13,13 +13,13 @@ T = TypeVar("T")
 def find(items: Iterable[T], key: str, kind: str) -> T:
     """Return the resource with this number or name; exits if there is none, or if several have the name."""
     listed: list[Any] = list(items)
-    found = [each for each in listed if str(each.id) == key] or [each for each in listed if each.name == key]
-    if not found:
+    matches = [each for each in listed if str(each.id) == key] or [each for each in listed if each.name == key]
+    if not matches:
         stop(f"there is no {kind} {plain(key)}; `moorage {kind}s list` shows those that exist")
-    if len(found) > 1:
-        numbers = ", ".join(str(each.id) for each in sorted(found, key=lambda each: each.id))
+    if len(matches) > 1:
+        numbers = ", ".join(str(each.id) for each in sorted(matches, key=lambda each: each.id))
         stop(f"several {kind}s have the name {plain(key)}; use one of the numbers {numbers}")
-    item: T = found[0]
+    item: T = matches[0]
     return item
 
 

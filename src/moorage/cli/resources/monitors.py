@@ -136,11 +136,11 @@ def show(
     Examples: `moorage monitors show Shop`, `moorage monitors show Shop --hours 168`.
     """
     client = connect.client()
-    found = client.monitors.read(_find(monitor).id)
-    _show(found, as_json=as_json)
+    detail = client.monitors.read(_find(monitor).id)
+    _show(detail, as_json=as_json)
     if as_json or not is_terminal():
         return
-    aggregate = client.monitors.read_aggregate(found.id, hours=hours)
+    aggregate = client.monitors.read_aggregate(detail.id, hours=hours)
     buckets = aggregate.buckets
     say()
     say(f"{hours} h, uptime {_percent(aggregate.uptime_percent) or 'unknown'}, response time in ms", "bold")
@@ -233,10 +233,10 @@ def delete(monitor: MonitorArgument, yes: YesOption = False) -> None:
 
     Examples: `moorage monitors delete Shop`.
     """
-    found = _find(monitor)
-    confirm(f"Delete the monitor {plain(found.name)} with its checks and alerts?", is_confirmed=yes)
-    connect.client().monitors.delete(found.id)
-    note(f"deleted {plain(found.name)}")
+    monitor_item = _find(monitor)
+    confirm(f"Delete the monitor {plain(monitor_item.name)} with its checks and alerts?", is_confirmed=yes)
+    connect.client().monitors.delete(monitor_item.id)
+    note(f"deleted {plain(monitor_item.name)}")
 
 
 def _find(key: str) -> MonitorOut:

@@ -110,10 +110,12 @@ def delete(schedule: ScheduleArgument, yes: YesOption = False) -> None:
 
     Examples: `moorage schedules delete nightly`.
     """
-    found = _find(schedule)
-    confirm(f"Delete the schedule {plain(found.name)} of {plain(found.function_name)}?", is_confirmed=yes)
-    connect.client().schedules.delete(found.id)
-    note(f"deleted {plain(found.name)}")
+    schedule_item = _find(schedule)
+    confirm(
+        f"Delete the schedule {plain(schedule_item.name)} of {plain(schedule_item.function_name)}?", is_confirmed=yes
+    )
+    connect.client().schedules.delete(schedule_item.id)
+    note(f"deleted {plain(schedule_item.name)}")
 
 
 def _find(key: str) -> ScheduledFunction:

@@ -67,8 +67,8 @@ def names_in(data: Any, field: str) -> list[str]:
     """Return the names in an answer, which is a list or a page; without an answer there are none."""
     items = data.get("items") if isinstance(data, dict) else data
     rows = items if isinstance(items, list) else []
-    found = [row.get(field) if isinstance(row, dict) else None for row in rows]
-    return [str(name) for name in found if name not in (None, "")]
+    values = [row.get(field) if isinstance(row, dict) else None for row in rows]
+    return [str(name) for name in values if name not in (None, "")]
 
 
 def _matching(names: Any, incomplete: str) -> list[str]:

@@ -133,11 +133,11 @@ def _add_reads(router: Router, services: FunctionServices) -> None:
         `text` is null for a file that is not UTF-8 text or is larger than 256 KB. There are at most 200 files
         (`truncated` says that there are more) and 2 MB of text.
         """
-        found = await services.db.read(lambda tx: service.get_version(tx, caller.org_id, name, version))
+        record = await services.db.read(lambda tx: service.get_version(tx, caller.org_id, name, version))
         folder = await code.ensure_unpacked(
-            services.db.env.settings, services.publisher.artifacts, caller.org_id, found.digest
+            services.db.env.settings, services.publisher.artifacts, caller.org_id, record.digest
         )
-        return FunctionFiles.of(found, await asyncio.to_thread(sources.read, folder))
+        return FunctionFiles.of(record, await asyncio.to_thread(sources.read, folder))
 
 
 def _add_uploads(router: Router, services: FunctionServices) -> None:

@@ -95,10 +95,10 @@ def versions(tx: Tx, org_id: int, function: Function) -> list[Version]:
 
 def get_version(tx: Tx, org_id: int, name: str, number: int) -> Version:
     function = get(tx, org_id, name)
-    found = next((each for each in versions(tx, org_id, function) if each.version == number), None)
-    if found is None:
+    version = next((each for each in versions(tx, org_id, function) if each.version == number), None)
+    if version is None:
         raise NotFound("There is no such version")
-    return found
+    return version
 
 
 def masked_token(tx: Tx, org_id: int) -> str:

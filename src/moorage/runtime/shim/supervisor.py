@@ -311,17 +311,17 @@ class ReplicaSupervisor:
         elif not self.is_listening:
             self._port_choice.add(listener.inside_port)
 
-    def on_other_ports(self, found: Collection[int]) -> None:
+    def on_other_ports(self, port_numbers: Collection[int]) -> None:
         """The app has no sandbox, and listens on these ports of the host."""
-        for port in found:
+        for port in port_numbers:
             self._port_choice.add(port)
 
-    def _use_other_port(self, port: int, found: Collection[int]) -> None:
+    def _use_other_port(self, port: int, port_numbers: Collection[int]) -> None:
         if self.run_ is None or self.is_listening:
             return
         self._other_port = port
         self.port = self._listeners.others[port].port if self._listeners is not None else port
-        self.log(port_choice.describe(port, found))
+        self.log(port_choice.describe(port, port_numbers))
         self.on_listening()
 
     def on_listening(self) -> None:

@@ -91,21 +91,21 @@ def remove_member(member: Member, yes: YesOption = False) -> None:
     """
     client = connect.client()
     org = _org(client)
-    found = find_member(client, org, member)
-    confirm(f"Remove {plain(found.email)} from the organization?", is_confirmed=yes)
-    client.organizations.remove_member(org, found.user_id)
-    say(f"removed {plain(found.email)}")
+    user = find_member(client, org, member)
+    confirm(f"Remove {plain(user.email)} from the organization?", is_confirmed=yes)
+    client.organizations.remove_member(org, user.user_id)
+    say(f"removed {plain(user.email)}")
 
 
 def find_member(client: Client, org: str, text: str) -> models.MemberOut:
     """Return a member by mail address or user id; exits with the closest match."""
     known = client.organizations.list_members(org)
-    found = next((each for each in known if text.lower() in (each.email.lower(), str(each.user_id))), None)
-    if found is None:
+    member = next((each for each in known if text.lower() in (each.email.lower(), str(each.user_id))), None)
+    if member is None:
         near = get_close_matches(text, [each.email for each in known], n=1)
         hint = f"did you mean {plain(near[0])}?" if near else "`moorage members list` shows them"
         stop(f"there is no member {plain(text)}; {hint}")
-    return found
+    return member
 
 
 @invitations.command("list")

@@ -76,12 +76,12 @@ def find_org(client: Client, text: str | None) -> models.OrganizationOut:
     if text is None:
         return client.organizations.read(client.identity.whoami().org_id)
     known = client.organizations.list()
-    found = [each for each in known if text in (each.organization_id, each.slug)]
-    found = found or [each for each in known if each.name == text]
-    if len(found) != 1:
+    matches = [each for each in known if text in (each.organization_id, each.slug)]
+    matches = matches or [each for each in known if each.name == text]
+    if len(matches) != 1:
         names = ", ".join(f"{plain(each.slug)} ({each.organization_id})" for each in known) or "none"
         stop(f"you belong to no organization {plain(text)}; yours: {names}")
-    return found[0]
+    return matches[0]
 
 
 @app.command("create")

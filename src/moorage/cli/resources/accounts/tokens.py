@@ -76,12 +76,12 @@ def revoke_token(
     """
     identity = connect.client().identity
     known = identity.list_tokens()
-    found = [each for each in known if token == str(each.id)] or [each for each in known if each.name == token]
-    if not found:
+    matches = [each for each in known if token == str(each.id)] or [each for each in known if each.name == token]
+    if not matches:
         stop(f"there is no token {plain(token)}; `moorage tokens list` shows those that exist")
-    if len(found) > 1:
-        ids = ", ".join(str(each.id) for each in found)
-        stop(f"{len(found)} tokens have the name {plain(token)}; use an id: {ids}")
-    confirm(f"Revoke the token {plain(found[0].name)} (id {found[0].id})?", is_confirmed=yes)
-    identity.revoke_token(found[0].id)
-    say(f"revoked {plain(found[0].name)} (id {found[0].id})")
+    if len(matches) > 1:
+        ids = ", ".join(str(each.id) for each in matches)
+        stop(f"{len(matches)} tokens have the name {plain(token)}; use an id: {ids}")
+    confirm(f"Revoke the token {plain(matches[0].name)} (id {matches[0].id})?", is_confirmed=yes)
+    identity.revoke_token(matches[0].id)
+    say(f"revoked {plain(matches[0].name)} (id {matches[0].id})")

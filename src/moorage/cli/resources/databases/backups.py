@@ -59,9 +59,9 @@ def backups(name: DatabaseArgument, as_json: JsonOption = False) -> None:
 
     Examples: `moorage databases backups orders`.
     """
-    found = connect.client().databases.list_backups(name)
+    page = connect.client().databases.list_backups(name)
     if as_json:
-        show_json(found)
+        show_json(page)
         return
     columns = [
         Column("BACKUP", lambda row: row.name),
@@ -73,8 +73,8 @@ def backups(name: DatabaseArgument, as_json: JsonOption = False) -> None:
         Column("CAUSE", lambda row: row.cause),
     ]
     empty = f"{name} has no backups; make one with `moorage databases backup {name}`."
-    show_list(found.items, columns, as_json=False, empty=empty)
-    policy = found.config
+    show_list(page.items, columns, as_json=False, empty=empty)
+    policy = page.config
     if policy is None or not policy.enabled:
         note("automatic backups are off", "dim")
     else:
@@ -127,9 +127,9 @@ def _find(client: Client, name: str, backup_name: str | None) -> BackupItem:
         if not complete:
             stop(f"{name} has no complete backup; make one with `moorage databases backup {name}`")
         return max(complete, key=lambda each: each.started_at)
-    found = next((each for each in listed if each.name == backup_name), None)
-    if found is not None:
-        return found
+    item = next((each for each in listed if each.name == backup_name), None)
+    if item is not None:
+        return item
     raise typer.Exit(_absent(name, backup_name))
 
 

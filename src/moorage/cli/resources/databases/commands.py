@@ -165,23 +165,23 @@ def metrics(
         stop(f"--range should be 1h, 24h, 7d or 30d, not {plain(period)}")
     client = connect.client()
     chosen = cast(Literal["1h", "24h", "7d", "30d"], period)
-    found = client.databases.read_metrics_timeseries(name, range=chosen)
+    timeseries = client.databases.read_metrics_timeseries(name, range=chosen)
     if not as_json and is_terminal():
         now = client.databases.read_metrics(name)
         used = (
             f"{now.cpu_milli or 0} mCPU, {now.memory_mi_b or 0:.0f} MB memory" if now.available else "not measured yet"
         )
         say(f"now: {used}")
-        if not found.enabled:
+        if not timeseries.enabled:
             note("metrics of the server need a paid tier", "dim")
-    points = found.points
+    points = timeseries.points
     series: Series = {
         "connections": [each.connections for each in points],
         "qps": [each.qps for each in points],
         "cache": [each.cache_hit_pct for each in points],
     }
     titles = {"connections": "connections", "qps": "queries per second", "cache": "cache hits in %"}
-    show_series(found, [each.t for each in points], series, titles, as_json=as_json)
+    show_series(timeseries, [each.t for each in points], series, titles, as_json=as_json)
 
 
 @app.command()

@@ -157,11 +157,11 @@ def url(
     Examples: `moorage databases url orders`, `export DATABASE_URL="$(moorage databases url orders --reveal)"`.
     """
     client = session.client()
-    found = client.databases.read_password(name) if reveals else client.databases.read_connection_strings(name)
+    connection = client.databases.read_password(name) if reveals else client.databases.read_connection_strings(name)
     if as_json:
-        show_json(found)
+        show_json(connection)
         return
-    chosen = found.private_url if private else found.public_url or found.private_url
+    chosen = connection.private_url if private else connection.public_url or connection.private_url
     if not chosen:
         stop(f"{name} has no address yet; `moorage databases show {name}` shows its state")
     say(plain(chosen))

@@ -129,13 +129,13 @@ def metrics(name: FunctionArgument, hours: RangeOption = 24, as_json: JsonOption
 
     Examples: `moorage functions metrics hello`, `moorage functions metrics hello --hours 2`.
     """
-    found = connect.client().functions.read_metrics(name, from_ms=from_ms(hours))
-    series: Series = {"calls": found.invocations, "errors": found.errors, "ms": found.latency}
+    timeseries = connect.client().functions.read_metrics(name, from_ms=from_ms(hours))
+    series: Series = {"calls": timeseries.invocations, "errors": timeseries.errors, "ms": timeseries.latency}
     if not as_json and is_terminal():
-        total, errors = sum(found.invocations), sum(found.errors)
+        total, errors = sum(timeseries.invocations), sum(timeseries.errors)
         say(f"{total} calls in {hours} h, {errors} errors{f' ({errors / total:.1%})' if total else ''}")
     titles = {"calls": "calls", "errors": "errors", "ms": "average duration in ms"}
-    show_series(found, found.timestamps, series, titles, as_json=as_json, styles={"errors": "red"})
+    show_series(timeseries, timeseries.timestamps, series, titles, as_json=as_json, styles={"errors": "red"})
 
 
 app.add_typer(settings.env_app, name="env")

@@ -102,9 +102,9 @@ def _organization() -> str:
 def _installed(requested: str) -> Runtime:
     """Return an installed runtime: one that the platform would find here, or a Node.js of the user's PATH."""
     known = runtimes.installed()
-    found = runtimes.resolve(requested)
-    if found is not None:
-        return known[found]
+    runtime_name = runtimes.resolve(requested)
+    if runtime_name is not None:
+        return known[runtime_name]
     language, _, version = requested.partition(":")
     if language == "nodejs" and (node := _node_of_path()) is not None and version in ("", node.name.partition(":")[2]):
         return node

@@ -30,13 +30,13 @@ def metrics(
 
     Examples: `moorage projects metrics api`, `moorage projects metrics api --range 24h --json`.
     """
-    found = connect.client().projects.read_app_metrics(name, range=range_)
+    project_metrics = connect.client().projects.read_app_metrics(name, range=range_)
     if as_json:
-        show_json(found)
+        show_json(project_metrics)
     elif not is_terminal():
-        show_list(found.items, METRICS_COLUMNS, as_json=False, empty="")
+        show_list(project_metrics.items, METRICS_COLUMNS, as_json=False, empty="")
     else:
-        _show_metrics(found)
+        _show_metrics(project_metrics)
 
 
 METRICS_COLUMNS = [
@@ -50,8 +50,8 @@ METRICS_COLUMNS = [
 ]
 
 
-def _show_metrics(found: models.ProjectMetrics) -> None:
-    ends = _ends([item.at for item in found.items])
+def _show_metrics(project_metrics: models.ProjectMetrics) -> None:
+    ends = _ends([item.at for item in project_metrics.items])
     panels: list[tuple[str, str, str, Callable[[Any], float | None]]] = [
         ("CPU, percent of the tier", " %", "cyan", lambda item: item.cpu_percent),
         ("Memory", " MB", "blue", lambda item: item.memory_mi_b),
@@ -59,10 +59,10 @@ def _show_metrics(found: models.ProjectMetrics) -> None:
         ("Latency, 95th percentile", " ms", "yellow", lambda item: item.p95_ms),
     ]
     for title, unit, style, read in panels:
-        _show_panel(title, [read(item) for item in found.items], unit, style, ends)
-    totals = found.totals
+        _show_panel(title, [read(item) for item in project_metrics.items], unit, style, ends)
+    totals = project_metrics.totals
     percentiles = f"median {duration(totals.p50_ms) or '-'}, 95th percentile {duration(totals.p95_ms) or '-'}"
-    say(f"{totals.requests} requests, {totals.failed} failed, {percentiles} in {found.range}")
+    say(f"{totals.requests} requests, {totals.failed} failed, {percentiles} in {project_metrics.range}")
 
 
 def analytics(
@@ -76,16 +76,16 @@ def analytics(
 
     Examples: `moorage projects analytics shop`, `moorage projects analytics shop --range 30d`.
     """
-    found = connect.client().projects.read_analytics(name, range=range_)
+    project_analytics = connect.client().projects.read_analytics(name, range=range_)
     if as_json:
-        show_json(found)
+        show_json(project_analytics)
         return
-    if not found.enabled:
+    if not project_analytics.enabled:
         note(f"analytics are off; turn them on with `moorage projects update {name} --analytics`")
     elif not is_terminal():
-        show_list(found.series, ANALYTICS_COLUMNS, as_json=False, empty="")
+        show_list(project_analytics.series, ANALYTICS_COLUMNS, as_json=False, empty="")
     else:
-        _show_analytics(found)
+        _show_analytics(project_analytics)
 
 
 ANALYTICS_COLUMNS = [
@@ -96,22 +96,22 @@ ANALYTICS_COLUMNS = [
 ]
 
 
-def _show_analytics(found: models.ProjectAnalytics) -> None:
-    ends = _ends([item.t for item in found.series])
-    _show_panel("Visitors", [item.visitors for item in found.series], "", "cyan", ends)
-    _show_panel("Requests", [item.requests for item in found.series], "", "green", ends)
+def _show_analytics(project_analytics: models.ProjectAnalytics) -> None:
+    ends = _ends([item.t for item in project_analytics.series])
+    _show_panel("Visitors", [item.visitors for item in project_analytics.series], "", "cyan", ends)
+    _show_panel("Requests", [item.requests for item in project_analytics.series], "", "green", ends)
     for title, rows in (
-        ("Top pages", [(row.path, row.requests) for row in found.top_paths]),
-        ("Top referrers", [(row.referrer, row.requests) for row in found.top_referrers]),
+        ("Top pages", [(row.path, row.requests) for row in project_analytics.top_paths]),
+        ("Top referrers", [(row.referrer, row.requests) for row in project_analytics.top_referrers]),
     ):
         if rows:
             say(title, "bold")
             for line in bars([count for _, count in rows[:10]], [label for label, _ in rows[:10]]):
                 say(line)
             say()
-    totals = found.totals
+    totals = project_analytics.totals
     statuses = ", ".join(f"{short(count)} × {status}" for status, count in sorted(totals.statuses.items()) if count)
-    say(f"{totals.visitors} visitors, {totals.requests} requests, {size(totals.bytes)} in {found.range}")
+    say(f"{totals.visitors} visitors, {totals.requests} requests, {size(totals.bytes)} in {project_analytics.range}")
     if statuses:
         say(paint(statuses, "dim"))
 

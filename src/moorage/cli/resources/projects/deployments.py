@@ -72,21 +72,21 @@ def show_deployment(name: Target, deployment: Which = None, as_json: JsonOption 
     Examples: `moorage deployments show shop`, `moorage deployments show shop 1f0c`.
     """
     client = connect.client()
-    found = client.deployments.read_status(find_uuid(client, name, deployment))
+    status = client.deployments.read_status(find_uuid(client, name, deployment))
     pairs = [
-        ("deployment", found.deployment_uuid),
-        ("project", found.project_name),
-        ("status", found.status),
-        ("reason", found.reason),
-        ("queue position", found.queue_position),
-        ("repository", found.repository_name),
-        ("branch", found.branch),
-        ("commit", found.commit_id),
-        ("url", found.project_url),
-        ("created", ago(found.created_at)),
-        ("updated", ago(found.updated_at)),
+        ("deployment", status.deployment_uuid),
+        ("project", status.project_name),
+        ("status", status.status),
+        ("reason", status.reason),
+        ("queue position", status.queue_position),
+        ("repository", status.repository_name),
+        ("branch", status.branch),
+        ("commit", status.commit_id),
+        ("url", status.project_url),
+        ("created", ago(status.created_at)),
+        ("updated", ago(status.updated_at)),
     ]
-    show_one(found, pairs, as_json=as_json)
+    show_one(status, pairs, as_json=as_json)
 
 
 def find_uuid(client: Client, target: str, deployment: str | None) -> str:
@@ -224,10 +224,10 @@ def _before_the_live_one(client: Client, name: str) -> str:
     listed = islice(client.deployments.iterate(name, limit=100), SEARCHED)
     older = itertools.dropwhile(lambda each: not each.enable, listed)
     next(older, None)  # the live one
-    found = next((each for each in older if each.status == "succeeded" and not each.preview), None)
-    if found is None:
+    deployment = next((each for each in older if each.status == "succeeded" and not each.preview), None)
+    if deployment is None:
         stop(f"{plain(name)} has no earlier release; `moorage deployments list {plain(name)}` shows its deployments")
-    return found.deployment_uuid
+    return deployment.deployment_uuid
 
 
 @previews.command("list")

@@ -70,11 +70,11 @@ def print_records(name: ProjectArgument, domain: Domain, as_json: JsonOption = F
 
     Example: `moorage domains records shop www.example.com`.
     """
-    found = find_domain(connect.client(), name, domain)
+    custom_domain = find_domain(connect.client(), name, domain)
     if as_json:
-        show_json(found.records)
+        show_json(custom_domain.records)
     else:
-        show_records(found)
+        show_records(custom_domain)
 
 
 def show_records(domain: models.CustomDomain) -> None:
@@ -91,11 +91,11 @@ def find_domain(client: Client, name: str, domain: str) -> models.CustomDomain:
     """Return a domain of a project; exits with those that exist."""
     known = client.domains.list(name)
     wanted = domain.lower().rstrip(".")
-    found = next((each for each in known if wanted in (each.domain, str(each.id))), None)
-    if found is None:
+    custom_domain = next((each for each in known if wanted in (each.domain, str(each.id))), None)
+    if custom_domain is None:
         names = ", ".join(each.domain for each in known) or "none"
         stop(f"{plain(name)} has no domain {plain(domain)}; its domains: {plain(names)}")
-    return found
+    return custom_domain
 
 
 @app.command("verify")
@@ -111,14 +111,18 @@ def verify_domain(
     Examples: `moorage domains verify shop www.example.com`, `moorage domains verify shop www.example.com --wait`.
     """
     client = connect.client()
-    found = find_domain(client, name, domain)
+    custom_domain = find_domain(client, name, domain)
 
     def check() -> models.CustomDomain:
-        return client.domains.verify(found.id)
+        return client.domains.verify(custom_domain.id)
 
     if wait:
         checked = wait_for(
-            f"verifying {found.domain}", check, _progress_of, lambda each: each.status == "verified", limit_s=timeout
+            f"verifying {custom_domain.domain}",
+            check,
+            _progress_of,
+            lambda each: each.status == "verified",
+            limit_s=timeout,
         )
     else:
         checked = check()
@@ -143,7 +147,7 @@ def remove_domain(name: ProjectArgument, domain: Domain, yes: YesOption = False)
     Example: `moorage domains remove shop www.example.com`.
     """
     client = connect.client()
-    found = find_domain(client, name, domain)
-    confirm(f"Release {found.domain}? It is no longer served.", is_confirmed=yes)
-    client.domains.delete(found.id)
-    say(f"removed {plain(found.domain)}")
+    custom_domain = find_domain(client, name, domain)
+    confirm(f"Release {custom_domain.domain}? It is no longer served.", is_confirmed=yes)
+    client.domains.delete(custom_domain.id)
+    say(f"removed {plain(custom_domain.domain)}")

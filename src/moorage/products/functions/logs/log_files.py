@@ -232,10 +232,10 @@ class FunctionLogs:
                     frame = os.pread(file.fileno(), size, offset)
             except FileNotFoundError:
                 gap = self._gap_of(name)
-                found = None
+                block = None
                 if self.elsewhere is not None and gap.why is Missing.ELSEWHERE:
-                    found = self.elsewhere(org_id, function_id, reference)
-                yield found or gap
+                    block = self.elsewhere(org_id, function_id, reference)
+                yield block or gap
                 continue
             except OSError:
                 yield Gap(Missing.DAMAGED)

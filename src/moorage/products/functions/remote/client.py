@@ -79,8 +79,8 @@ class RemoteEdge(EdgeClient):
 
     async def health(self) -> Health:
         """Return the start of the edge that runs the longest, so that all edges started then or later."""
-        found = await asyncio.gather(*(self._health(host) for host in self.hosts))
-        return min(found, key=lambda each: float(each.started))
+        healths = await asyncio.gather(*(self._health(host) for host in self.hosts))
+        return min(healths, key=lambda each: float(each.started))
 
     async def catch_up(self) -> bool:
         """Store all records that the edges have written; return whether all of them are."""

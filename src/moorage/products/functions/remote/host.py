@@ -60,14 +60,14 @@ class Host(KeptHttp):
                     reader, writer = kept or await self._connect_streams()
                     try:
                         writer.write(line)
-                        found = await read(reader)
+                        answer = await read(reader)
                     except BaseException as error:
                         writer.close()
                         if kept is not None and isinstance(error, BROKEN):
                             continue
                         raise
                     self._keep(reader, writer)
-                    return found
+                    return answer
         except BROKEN as error:
             raise NotConnected(str(error)) from error
 
