@@ -69,7 +69,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 def software() -> Software:
     """Return the PostgreSQL that the platform runs."""
-    found = SoftwareCatalog([shared_folder()], shared_folder()).find("postgresql-16.4")
+    found = SoftwareCatalog([shared_folder()], shared_folder()).find("postgresql-16.14")
     assert found is not None, "make setup fetches it"
     return found
 

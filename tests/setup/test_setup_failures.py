@@ -85,7 +85,7 @@ def test_a_second_setup_waits_for_the_first_and_does_nothing_then(tmp_path: Path
 
 
 def test_packages_of_an_interrupted_setup_are_discarded_and_database_software_stays(tmp_path: Path) -> None:
-    for name in ("lib/python3/half", "bin", "share/moorage/engines/postgresql-16.4"):
+    for name in ("lib/python3/half", "bin", "share/moorage/engines/postgresql-16.14"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     for name in (UNFINISHED, ".runtime", ".dev", "pyvenv.cfg"):

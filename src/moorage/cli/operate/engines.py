@@ -39,7 +39,7 @@ def list_(data: DataOption = None) -> None:
 
 @app.command()
 def install(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as postgresql-16.4.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as postgresql-16.14.")] = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Beside the environment, for every data folder of this machine.")
     ] = False,

@@ -25,10 +25,15 @@ def check_engine(catalog: SoftwareCatalog, engine: str, substitution: str) -> Ch
             refused.append(str(error))
             continue
         runs = f"{choice.release.product} {choice.release.version}"
-        runs += "" if choice.software is not None else ", fetched when it is first needed"
-        served.append(runs if choice.is_exact else f"{runs} for {short(version)}")
+        runs += "" if choice.is_exact else f" for {short(version)}"
+        served.append(runs if choice.software is not None else f"{runs}, fetched when it is first needed")
     lacks = [f"install {each.lacks}" for each in catalog.incomplete() if each.software.type == engine]
     lacks += [why for release, why in catalog.unusable() if release.type == engine]
+    lacks += [
+        f"run `moorage engines install {release.name}`: it has fixes that {software.name} lacks"
+        for software, release in catalog.replaceable()
+        if release.type == engine
+    ]
     if served and not lacks:
         return Check(name, State.OK, "; ".join(served))
     if served:

@@ -64,15 +64,17 @@ class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
     """Delete databases after the retention of the trash."""
 
 
-def make_catalog(settings: Settings) -> SoftwareCatalog:
+def make_catalog(settings: Settings, *, is_sandboxed: bool) -> SoftwareCatalog:
     if settings.engine is EngineName.KUBERNETES:  # Pods have the software of the image, which this process runs in too.
-        return SoftwareCatalog([shared_folder()], shared_folder(), extra_ca=settings.extra_ca)
-    return make_local_catalog(settings)
+        folder = shared_folder()
+        return SoftwareCatalog([folder], folder, extra_ca=settings.extra_ca, has_boxed_tools=is_sandboxed)
+    return make_local_catalog(settings, is_sandboxed=is_sandboxed)
 
 
-def make_local_catalog(settings: Settings) -> SoftwareCatalog:
+def make_local_catalog(settings: Settings, *, is_sandboxed: bool) -> SoftwareCatalog:
     own = settings.folder("engines")
-    return SoftwareCatalog([own, shared_folder()], own, extra_ca=settings.extra_ca)
+    search = [own, shared_folder()]
+    return SoftwareCatalog(search, own, extra_ca=settings.extra_ca, has_boxed_tools=is_sandboxed)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Databases(Product):
         is_sandboxed: bool,
     ) -> Databases:
         links.is_own_port.append(lambda port: any(state.port == port for state in engine.workloads.states().values()))
-        servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
+        catalog = make_catalog(db.env.settings, is_sandboxed=is_sandboxed)
+        servers = Servers(db, engine, catalog, is_sandboxed=is_sandboxed)
         reconciler = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
         archiver = Archiver(db, servers, artifacts, telemetry)
@@ -111,7 +114,8 @@ class Databases(Product):
         restorer = Restorer(servers, maker, rebuilder, archiver)
         mover = None
         if engine.agents is not None:
-            local = Servers(db, local_engine, make_local_catalog(db.env.settings), is_sandboxed=is_sandboxed)
+            local_catalog = make_local_catalog(db.env.settings, is_sandboxed=is_sandboxed)
+            local = Servers(db, local_engine, local_catalog, is_sandboxed=is_sandboxed)
             mover = moving_jobs.Mover(servers, local, artifacts, rebuilder, restorer)
 
         async def remove_replica(database: Database) -> None:

@@ -56,6 +56,7 @@ class Software:
     )  # further bind mounts: path in the sandbox -> path on the host
     env: Mapping[str, str] = field(default_factory=dict)  # of the server; `{home}` is replaced by the path of `home`
     tools_env: Mapping[str, str] = field(default_factory=dict)
+    has_boxed_tools: bool = True  # Each tool runs in a sandbox; False where there is none, and in the pod of a server.
 
     @property
     def name(self) -> str:

@@ -45,10 +45,10 @@ def set_limits(limits: Mapping[int, int]) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def clone_mount(folder: str) -> int:
-    """Return a detached mount of a host folder, before the sandbox's root hides it."""
-    clone = sys_.open_tree(sys_.AT_FDCWD, folder, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
-    attributes = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
+def clone_mount(path: str, attributes: int = 0) -> int:
+    """Return a detached mount of a host folder or file, before the sandbox's root hides it."""
+    clone = sys_.open_tree(sys_.AT_FDCWD, path, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
+    attributes |= sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
     sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE)
     return clone
 
@@ -81,16 +81,16 @@ def stream_owner(identity: Identity | None, uid: int | None) -> tuple[int, int] 
     return identity.first_id + identity.uid, identity.first_id + identity.gid
 
 
-def take_streams(out: int, error: int, owner: tuple[int, int] | None = None, *, null: int | None = None) -> None:
+def take_streams(out: int, error: int, owner: tuple[int, int] | None = None, *, stdin: int | None = None) -> None:
     """Use pipes as output streams; their owner may open them by path, as /dev/stdout is.
 
-    The input is `null`, a descriptor of /dev/null. A process that still has rights opened it before it mounted folders
-    of a tenant: by path, it might open another file of the machine then.
+    The input is `stdin`, or /dev/null. A process that still has rights opened `stdin` before it mounted folders of a
+    tenant: by path, it might open another file of the machine then.
     """
     if owner is not None:
         for stream in {out, error}:
             os.fchown(stream, *owner)
-    os.dup2(os.open("/dev/null", os.O_RDONLY) if null is None else null, 0)
+    os.dup2(os.open("/dev/null", os.O_RDONLY) if stdin is None else stdin, 0)
     os.dup2(out, 1)
     os.dup2(error, 2)
 

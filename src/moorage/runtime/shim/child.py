@@ -119,7 +119,7 @@ def _enter_sandbox(spec: ShimSpec, context: LaunchContext, pipes: ChildPipes) ->
     kept += [changes] if changes is not None else []
     has_single_id = identity is not None and identity.namespace is None
     uid = spec.uid if spec.uid and not context.user else None
-    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), null=null)
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), stdin=null)
     inside.seal(
         pipes.channel,
         b"n",

@@ -118,7 +118,8 @@ class Rebuilder:
         self, database: Database, backup: Backup, file: Path, target_ms: int | None, folder: str
     ) -> None:
         kind, software = self._servers.kind(database), self._servers.software(database)
-        if backup.software != software.name or backup.first_wal is None:
+        # A later release of the same series restores backups of the releases before it.
+        if self._servers.catalog.find(backup.software) != software or backup.first_wal is None:
             raise ServerFailed(f"it is of {backup.software}, and the database runs on {software.name}")
         host = self._servers.host
         await host.physical.begin_recovery(database, file, folder)

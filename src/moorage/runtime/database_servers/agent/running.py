@@ -28,7 +28,7 @@ STOPPED = -1  # the agent ends without a server
 def main() -> int:
     config = decode(os.environ.pop(VARIABLE), AgentConfig)
     host, root = os.environ.get("HOST", ANY_ADDRESS), Path(ROOT)
-    catalog = SoftwareCatalog([shared_folder()], shared_folder())
+    catalog = SoftwareCatalog([shared_folder()], shared_folder(), has_boxed_tools=False)
 
     def find_software() -> Software:
         software = catalog.find(config.software)

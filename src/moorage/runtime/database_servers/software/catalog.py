@@ -69,6 +69,12 @@ _MARIADB_DIFFERS: Mapping[tuple[int, ...], str] = {
 }
 
 
+# By the name of a release: the later release of the same build.
+_REPLACEMENTS: Mapping[str, str] = {
+    replace(release, version=version).name: release.name for release in FETCHABLE for version in release.replaces
+}
+
+
 class Grade(IntEnum):
     """How well a software matches a requested version, best first."""
 
@@ -112,6 +118,7 @@ class SoftwareCatalog:
         *,
         extra_ca: str = "",  # file of CA certificates that pip and npm trust
         say: Say = lambda _: None,
+        has_boxed_tools: bool = True,
         detect: Callable[[], list[system.SystemSoftware]] = system.detect,
     ) -> None:
         self.folders = tuple(dict.fromkeys([*folders, installs_into]))
@@ -119,12 +126,16 @@ class SoftwareCatalog:
         self._extra_ca = extra_ca
         self._say = say
         self._detect_system = detect
+        self._has_boxed_tools = has_boxed_tools
         self._state: object = None
         self._installed: list[Software] = []
         self._incomplete: list[system.SystemSoftware] = []
 
     def installed(self) -> list[Software]:
-        """Return the usable software, the platform's first; rescans after changes."""
+        """Return the usable software, the platform's first; rescans after changes.
+
+        Leaves out releases that another installed one replaces: its servers start on the same data folders.
+        """
         from_system = self._detect_system()
         state = ([_mtime(folder) for folder in self.folders], from_system)
         if state != self._state:
@@ -146,6 +157,12 @@ class SoftwareCatalog:
             if release.name not in names and release.can_be_fetched() and self._why_unusable(release) is None
         ]
 
+    def replaceable(self) -> list[tuple[Software, Release]]:
+        """Return installed software with the fetchable release that replaces it."""
+        fetchable = {release.name: release for release in self.fetchable()}
+        installed = [(each, fetchable.get(_REPLACEMENTS.get(each.name, ""))) for each in self.installed()]
+        return [(software, release) for software, release in installed if release is not None]
+
     def unusable(self) -> list[tuple[Release, str]]:
         """Return releases that could be downloaded but do not run on this machine, with the reason."""
         names = {software.name for software in self.installed()}
@@ -153,17 +170,20 @@ class SoftwareCatalog:
         return [(release, why) for release in absent if (why := self._why_unusable(release)) is not None]
 
     def releases(self) -> list[Release]:
-        """Return the releases of the installed software, for `install`."""
-        return [_release_of(software) for software in self.installed()]
+        """Return the releases of the installed software, for `install`, without those that a fetchable one replaces."""
+        replaced = [software for software, _ in self.replaceable()]
+        return [_release_of(software) for software in self.installed() if software not in replaced]
 
     def find(self, name: str) -> Software | None:
         """Return the software with this name, else a later release of the same series.
 
-        System packages are upgraded in place, and databases of the previous release have to start with the new one.
+        System packages are upgraded in place, and releases of the platform are replaced by later ones, so databases of
+        the previous release have to start with the new one.
         """
         software = {each.name: each for each in self.installed()}
-        if name in software:
-            return software[name]
+        for exact in (name, _REPLACEMENTS.get(name)):
+            if exact in software:
+                return software[exact]
         product, _, version = name.rpartition("-")
         same = [each for each in software.values() if each.product.lower() == product]
         later = [each for each in same if numbers(each.version) > numbers(version)
@@ -344,7 +364,10 @@ class SoftwareCatalog:
         for each in from_system:
             if not each.lacks:
                 software.setdefault(each.software.name, self._with_template(each.software))
-        return sorted(software.values(), key=lambda each: (PRODUCT_ORDER.index(each.product), numbers(each.version)))
+        replaced = {old for old, new in _REPLACEMENTS.items() if new in software}
+        boxed = self._has_boxed_tools
+        used = [replace(each, has_boxed_tools=boxed) for each in software.values() if each.name not in replaced]
+        return sorted(used, key=lambda each: (PRODUCT_ORDER.index(each.product), numbers(each.version)))
 
     def _with_template(self, software: Software) -> Software:
         paths = [folder / software.name / TEMPLATE for folder in self.folders]
@@ -360,7 +383,7 @@ class SoftwareCatalog:
         choices += [(release, None) for release in self.fetchable() if release.type == engine]
         graded = [(_grade(release, software, version), release, software) for release, software in choices]
         graded.sort(key=lambda each: (each[0], [-number for number in numbers(each[1].version)]))
-        return [(grade, Choice(release, software, grade <= Grade.EXACT_FETCHED, _note(release, version, grade)))
+        return [(grade, _choice(release, software, version, grade))
                 for grade, release, software in graded if grade is not Grade.NEVER]  # fmt: skip
 
     def _nothing_for(self, engine: str, version: str) -> str:
@@ -379,6 +402,16 @@ class SoftwareCatalog:
             other = f"{choice.release.product} {choice.release.version}"
             return f"{text}; {other} may serve in its place with MOORAGE_ENGINE_SUBSTITUTION={rule}"
         return f"{text}; {HINTS[engine]}"
+
+
+def describe(software: Software, version: str) -> Choice:
+    """Return how a software serves a version that was requested."""
+    release = _release_of(software)
+    return _choice(release, software, version, _grade(release, software, version))
+
+
+def _choice(release: Release, software: Software | None, version: str, grade: Grade) -> Choice:
+    return Choice(release, software, grade <= Grade.EXACT_FETCHED, _note(release, version, grade))
 
 
 def _release_of(software: Software) -> Release:

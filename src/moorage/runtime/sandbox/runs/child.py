@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 from pathlib import Path
 
 from moorage.core.kit.records import dataclass
@@ -67,6 +68,7 @@ def _enter_sandbox(
 
     Returns the home folder of the image's user, "" without an image.
     """
+    stdin = _open_stdin(job.stdin)
     clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items() if job.root is None}
     kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
     sys_.unshare(kinds)
@@ -78,11 +80,10 @@ def _enter_sandbox(
         os._exit(code if code >= 0 else 128 - code)
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
     sys_.set_pdeathsig(signal.SIGKILL)
-    null = os.open("/dev/null", os.O_RDONLY)
     identity = _mount(job, tree, clones)
     sockets = network.make_resolver_sockets() if job.network else ()
     uid = job.uid if is_root else None
-    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), null=null)
+    inside.take_streams(pipes.out, pipes.error, inside.stream_owner(identity, uid), stdin=stdin)
     has_single_id = identity is not None and identity.namespace is None
     inside.seal(
         pipes.network,
@@ -110,9 +111,28 @@ def _mount(job: Job, tree: Path, clones: dict[str, int]) -> Identity | None:
     return writable.enter(tree, job.root, folders, has_network=job.network, cwd=job.cwd or "/")
 
 
+def _open_stdin(inherited: int | None) -> int:
+    """Return the program's standard input.
+
+    A file is opened on a read-only mount: the program may have its owner's rights, and open it again over /proc.
+    """
+    if inherited is None:
+        return os.open("/dev/null", os.O_RDONLY)
+    if not stat.S_ISREG(os.fstat(inherited).st_mode):
+        return inherited
+    path = os.readlink(f"/proc/self/fd/{inherited}")
+    mount = inside.clone_mount(path, sys_.MOUNT_ATTR_RDONLY)
+    try:
+        if not os.path.sameopenfile(mount, inherited):
+            raise OSError(f"{path} was replaced")
+        return os.open(f"/proc/self/fd/{mount}", os.O_RDONLY)
+    finally:
+        os.close(mount)
+
+
 def _prepare_without_sandbox(job: Job, pipes: ChildPipes, bounds: dict[int, int]) -> None:
     os.setsid()
-    inside.take_streams(pipes.out, pipes.error)
+    inside.take_streams(pipes.out, pipes.error, stdin=job.stdin)
     inside.set_limits(_limits(job, bounds))
     os.umask(0o022)
     os.chdir(Path(job.work, job.cwd))
@@ -120,10 +140,11 @@ def _prepare_without_sandbox(job: Job, pipes: ChildPipes, bounds: dict[int, int]
 
 def _limits(job: Job, bounds: dict[int, int]) -> dict[int, int]:
     cores = os.cpu_count() or 1
+    file_bytes, own_bytes = job.file_mb << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 4096,
-        resource.RLIMIT_FSIZE: job.file_mb << 20,
+        resource.RLIMIT_FSIZE: file_bytes if own_bytes == resource.RLIM_INFINITY else min(file_bytes, own_bytes),
         resource.RLIMIT_CPU: int(job.timeout_s * cores) + 1,  # All threads of a process count together.
         **bounds,
     }

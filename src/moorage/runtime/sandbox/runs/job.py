@@ -55,6 +55,7 @@ class Job:
     # folders of `binds` and `writable` have ids of the image, or an owner that becomes the user of the image.
     root: ImageRoot | None = None
     is_apart: bool = False  # Return standard error as its own stream.
+    stdin: int | None = None  # inherited descriptor of a pipe or a file that is standard input; None for none
     is_boxed: bool = True  # False runs the program without a sandbox, with the platform's own rights.
 
     @classmethod

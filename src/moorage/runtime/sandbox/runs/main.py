@@ -292,6 +292,8 @@ def _start(
         run_child.become(job, tree, pipes, bounds, is_root=is_root, controllers=controllers)
     for descriptor in {out_end, error_end, failure_end, go_ahead}:
         os.close(descriptor)
+    if job.stdin is not None:
+        os.close(job.stdin)  # The writer of a pipe gets an error once the program has exited.
     theirs.close()
     group.attach(child)
     os.close(go_ahead_end)  # The child continues only now, so all its processes are in the cgroup.
