@@ -27,7 +27,9 @@ from tests.runtime.database_servers.server_support import (
 )
 
 from moorage.runtime.database_servers import tools
+from moorage.runtime.database_servers.mariadb import dumps as mariadb_dumps
 from moorage.runtime.database_servers.ports import ServerFailed
+from moorage.runtime.sandbox.usage import process_tree
 
 SMALL = 512 * 1024
 
@@ -236,6 +238,47 @@ def test_code_that_makes_tables_is_not_counted_as_tables(quay: Server, tmp_path:
     assert events == [("yearly",)]
 
 
+@pytest.mark.boundary("code-to-host", "The platform's superuser calls no functions that a tenant created.")
+def test_a_view_that_replaces_a_table_is_counted_with_the_rights_of_the_user(
+    quay: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quay.ask(
+        "CREATE TABLE callers (name varchar(80))",
+        "CREATE FUNCTION note_caller() RETURNS int SQL SECURITY INVOKER "
+        "BEGIN INSERT INTO callers VALUES (CURRENT_USER()); RETURN 1; END",
+        "CREATE SQL SECURITY INVOKER VIEW swapped AS SELECT seq FROM seq_1_to_2 WHERE note_caller() = seq",
+    )
+    monkeypatch.setattr(mariadb_dumps, "_TABLES", "SELECT 'swapped' FROM dual WHERE %s <> ''")
+
+    counts = quay.kind.count_rows(quay.access, quay.names)
+
+    assert counts == {"swapped": 1}
+    assert set(quay.ask("SELECT name FROM callers")) == {("keeper_1@%",)}
+    quay.ask("DROP VIEW swapped", "DROP FUNCTION note_caller", "DROP TABLE callers")
+
+
+def test_a_list_of_entries_above_the_limit_is_refused(
+    harbour: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harbour.ask("CREATE TABLE IF NOT EXISTS listed (n int)")
+    dump = dumped(harbour, tmp_path)
+    monkeypatch.setattr(tools, "MAX_LIST_BYTES", 100)
+
+    with pytest.raises(ServerFailed, match="pg_restore lists more than"):
+        tables_in(harbour, dump)
+
+
+@pytest.mark.parametrize("change", ["COMMENT 'a;;b'", "DO DELETE FROM t /* ;; */"])
+def test_an_event_with_which_a_dump_would_not_end_is_named(quay: Server, tmp_path: Path, change: str) -> None:
+    quay.ask("CREATE TABLE IF NOT EXISTS t (n int)", "CREATE EVENT hourly ON SCHEDULE EVERY 1 HOUR DO DELETE FROM t")
+    quay.ask(f"ALTER EVENT hourly {change}")
+
+    with pytest.raises(ServerFailed, match="the event hourly contains `;;`"):
+        dumped(quay, tmp_path)
+
+    quay.ask("DROP EVENT hourly", "DROP TABLE t")
+
+
 def test_a_very_long_row_does_not_hide_the_end_of_a_dump(quay: Server, tmp_path: Path) -> None:
     quay.ask("CREATE TABLE wide (t longtext)", "INSERT INTO wide VALUES (repeat('CREATE TABLE `x` ', 400000))")
 
@@ -277,9 +320,8 @@ def test_a_dump_that_somebody_kills_fails_and_says_so(harbour: Server, tmp_path:
 
 
 def child_named(name: str) -> int | None:
-    """Return a child process by its program name."""
-    mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    for pid in [int(pid) for file in mine for pid in file.read_text().split()]:
+    """Return a descendant process by its program name."""
+    for pid in process_tree.with_descendants(process_tree.children(os.getpid())):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == name:
                 return pid

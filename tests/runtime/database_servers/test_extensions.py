@@ -87,10 +87,75 @@ def test_functions_of_the_tenant_do_not_replace_those_of_the_system_for_the_supe
     victim.stop()
 
 
+@pytest.mark.boundary("code-to-host", "The platform's superuser calls no functions that a tenant created.")
+def test_counting_rows_evaluates_no_expressions_of_the_tenant(lab: Lab, server: Server) -> None:
+    victim = lab.start(server.software)
+    victim.ask(
+        "CREATE FUNCTION escalate() RETURNS int LANGUAGE plpgsql AS $$ BEGIN "
+        "IF current_user = 'moorage' THEN CREATE ROLE raised SUPERUSER; END IF; RETURN 1; END $$",
+        "CREATE FUNCTION one() RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN public.escalate(); END'",
+        "CREATE TABLE indexed (n int)",
+        "CREATE INDEX ON indexed ((n + one()))",
+        "CREATE TABLE partly (n int)",
+        "CREATE INDEX ON partly (n) WHERE n > one()",
+        "CREATE TABLE measured (n int)",
+        "CREATE STATISTICS ON n, (n + one()) FROM measured"
+        if victim.software.version.startswith("16")
+        else "CREATE STATISTICS figures ON n, (n + one()) FROM measured",
+        "CREATE TABLE parent (n int) PARTITION BY RANGE ((n + one()))",
+        "CREATE TABLE child PARTITION OF parent DEFAULT",
+        *(f"INSERT INTO {table} SELECT * FROM generate_series(1, 3)" for table in ("indexed", "partly", "measured")),
+        "INSERT INTO parent VALUES (1)",
+        "ANALYZE",
+    )
+
+    counts = victim.kind.count_rows(victim.access, victim.names)
+
+    assert counts == {f"public.{name}": 3 for name in ("indexed", "measured", "partly")} | {
+        "public.child": 1,
+        "public.parent": 0,
+    }
+    assert victim.ask("SELECT count(*) FROM pg_roles WHERE rolname = 'raised'") == [(0,)]
+    victim.stop()
+
+
+def test_rows_without_stored_columns_are_counted(server: Server) -> None:
+    server.ask(
+        "CREATE TABLE bare ()",
+        "INSERT INTO bare DEFAULT VALUES",
+        "CREATE TABLE computed (n int GENERATED ALWAYS AS (1) STORED)",
+        "INSERT INTO computed DEFAULT VALUES",
+        'CREATE TABLE "a ""b" ("c ""d" text)',
+        """INSERT INTO "a ""b" VALUES (E'x\ny'), (NULL)""",
+    )
+
+    counts = server.kind.count_rows(server.access, server.names)
+
+    assert [counts[f"public.{name}"] for name in ("bare", "computed", 'a "b')] == [1, 1, 2]
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Catalogs of a database cannot fill the memory of the platform.")
+def test_the_list_of_extensions_reads_the_views_of_the_system_only(server: Server) -> None:
+    before = server.kind.extensions(server.access, server.names)
+    wide = "SELECT repeat('x', 30000000) AS name, '' AS comment, '' AS default_version, '' AS installed_version"
+    server.ask(
+        "CREATE SCHEMA evil",
+        f"CREATE VIEW evil.pg_available_extensions AS {wide}",
+        "CREATE VIEW evil.pg_available_extension_versions AS SELECT repeat('x', 30000000) AS name, '' AS version, "
+        "true AS trusted, true AS superuser",
+        "ALTER ROLE keeper_1 SET search_path = evil, pg_catalog",
+    )
+
+    after = server.kind.extensions(server.access, server.names)
+
+    server.ask("ALTER ROLE keeper_1 RESET search_path", "DROP SCHEMA evil CASCADE")
+    assert after == before
+
+
 def test_files_of_extensions_are_added_once_and_only_where_the_cpu_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = next(each for each in FETCHABLE if each.version == "16.4")
+    release = next(each for each in FETCHABLE if each.version == "16.14")
     server, folder = tmp_path / "server", "share/postgresql/extension"
     (server / folder).mkdir(parents=True)
     (server / folder / "postgres_fdw.control").write_text("comment = 'x'")

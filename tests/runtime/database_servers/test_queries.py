@@ -430,3 +430,40 @@ def test_tables_have_columns_and_indexes(server: Server) -> None:
     assert query(server, table.select_sql).row_count == 1
     assert runner.find_table(*logins, schema, "nothing", Watchdog()) is None
     assert runner.find_table(*logins, "elsewhere", "boat", Watchdog()) is None
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Catalogs of a database cannot fill the memory of the platform.")
+def test_long_texts_of_the_catalog_are_cut(postgres: Server, mariadb: Server) -> None:
+    long = "x" * 3_000_000
+    postgres.ask(
+        f"CREATE TABLE wordy (n text DEFAULT '{long}')",
+        f"COMMENT ON TABLE wordy IS '{long}'",
+        f"COMMENT ON COLUMN wordy.n IS '{long}'",
+        f"CREATE INDEX ON wordy ((n || '{long[:50_000]}'))",
+    )
+    names = ", ".join(f"'{number:0250}'" for number in range(100))
+    mariadb.ask(f"CREATE TABLE wordy (n enum({names}) COMMENT '{long[:1024]}') COMMENT '{long[:2048]}'")
+
+    for server, schema in ((postgres, "public"), (mariadb, mariadb.names.database)):
+        runner, logins = runner_of(server.software.type), (server.access, server.names)
+        listed = next(each for each in runner.tables(*logins, Watchdog()) if each.name == "wordy")
+        table = runner.find_table(*logins, schema, "wordy", Watchdog())
+        assert table is not None
+        texts = [listed.comment, *(text for each in table.columns for text in (each.type, each.default, each.comment))]
+        texts += [text for index in table.indexes for text in index.columns]
+        lengths = [len(text or "") for text in texts]
+        assert (max(lengths), lengths.count(1000)) == (1000, 4 if server is postgres else 3)
+    postgres.ask("DROP TABLE wordy")
+    mariadb.ask("DROP TABLE wordy")
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Catalogs of a database cannot fill the memory of the platform.")
+def test_a_catalog_above_the_limit_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, logins = runner_of(server.software.type), (server.access, server.names)
+    watchdog = Watchdog()
+    monkeypatch.setattr(model, "MAX_CATALOG_BYTES", 100)
+
+    with pytest.raises(StatementFailed, match="catalog of the database is larger"):
+        runner.tables(*logins, watchdog)
+
+    assert watchdog.has_fired

@@ -99,6 +99,10 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def pair(lab: Lab, software: Software) -> Pair:
+    return new_pair(lab, software)
+
+
+def new_pair(lab: Lab, software: Software) -> Pair:
     primary = lab.new(software, is_replicated=True, number=11)
     primary.fill()
     primary.start()
@@ -123,6 +127,33 @@ def test_a_replica_has_what_was_there_before_it_and_what_comes_after(pair: Pair)
     pair.add(2)
 
     assert until(lambda: pair.numbers(pair.replica) == [1, 2], "the second row")
+
+
+# The client program sees the end of two statements where the server sees a comment.
+HIDDEN = "--\x01 ;; GRANT ALL ON *.* TO keeper_1@'%' WITH GRANT OPTION ;; SELECT 1\n"
+
+
+@pytest.mark.boundary("code-to-host", "A copy to a replica runs no part of a tenant's programs as the superuser.")
+def test_programs_of_the_tenant_are_the_same_on_a_replica_and_gain_no_rights(lab: Lab) -> None:
+    pair = new_pair(lab, find_software(MARIADB))
+    pair.primary.ask(
+        f"CREATE PROCEDURE p() SELECT 1 {HIDDEN}, 2",
+        f"CREATE TRIGGER double_it BEFORE INSERT ON t FOR EACH ROW SET NEW.n = NEW.n {HIDDEN} * 2",
+        "CREATE TRIGGER add_one BEFORE INSERT ON t FOR EACH ROW SET NEW.n = NEW.n + 1",
+        "SET time_zone = '+05:00', sql_mode = 'ANSI_QUOTES', collation_connection = latin1_swedish_ci",
+        f"CREATE EVENT yearly ON SCHEDULE EVERY 1 YEAR STARTS '2030-01-01' DO DELETE FROM t WHERE n = 5 {HIDDEN} + 1",
+    )
+    programs = ("PROCEDURE p", "TRIGGER double_it", "TRIGGER add_one", "EVENT yearly")
+
+    def state(server: Server) -> list[object]:
+        texts = [server.ask(f"SHOW CREATE {each}")[0][:-1] for each in programs]
+        order = server.ask("SELECT trigger_name, action_order FROM information_schema.triggers ORDER BY 2")
+        return [server.ask("SHOW GRANTS"), order, *texts]
+
+    pair.make()
+
+    assert state(pair.replica) == state(pair.primary)
+    assert pair.replica.ask("CALL p()") == [(1, 2)]
 
 
 def test_a_commit_waits_for_a_replica_that_is_away_until_it_is_back(pair: Pair) -> None:

@@ -46,6 +46,17 @@ def _database_name(name: str) -> str:
     return _printable(name)
 
 
+def _check_mysql_name(name: str) -> None:
+    """Raise ValueError for a name that MySQL or MariaDB refuses, or takes for another name."""
+    if max(name) > "\uffff":
+        raise ValueError("must not contain characters above U+FFFF")
+    if name.endswith(" "):
+        raise ValueError("must not end with a space")
+    # The server reads `#mysql50#x` as the name of a folder, so that `#mysql50#mysql` is its own database.
+    if name.lower().startswith("#mysql50#"):
+        raise ValueError("is reserved for the server itself")
+
+
 class CreateDatabaseInput(Input):
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=NAME)]
     type: Literal["postgresql", "mysql"]
@@ -69,6 +80,13 @@ class CreateDatabaseInput(Input):
         if known is not None and version not in known:
             raise ValueError(f"should be {' or '.join(known)} for {info.data['type']}")
         return version
+
+    @field_validator("username", "db_name")
+    @classmethod
+    def _is_storable(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and info.data.get("type") == "mysql":
+            _check_mysql_name(name)
+        return name
 
     def new(self) -> NewDatabase:
         fields = (

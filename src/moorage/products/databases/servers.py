@@ -38,7 +38,7 @@ from moorage.runtime.database_servers.ports import (
     ServerOptions,
     Software,
 )
-from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, describe
 from moorage.runtime.database_servers.software.spares import Spares
 from moorage.runtime.engines.ports import CannotStart, Engine, ServerSpec
 
@@ -104,7 +104,8 @@ class Servers:
         return self._settings.folder("databases") / str(database_id)
 
     def folder(self, database_id: int, name: str) -> Path:
-        return self.root(database_id) / name
+        """Return the path of a folder of a database; raises ServerFailed for a name that leads out of its root."""
+        return self.root(database_id) / server_folders.checked_name(name)
 
     def volume(self, folder: Path) -> str:
         """Return the name of the volume of a server on a folder."""
@@ -220,7 +221,13 @@ class Servers:
         await self.host.started(database, server, new)
         if new is None:
             await self.limit(database, server)
-        await self._until_ready(database, server.key, await self.access(database, server))
+        access = await self.access(database, server)
+        await self._until_ready(database, server.key, access)
+        if server.role == "primary" and (software := self.software(database)).name != database.software:
+            version = await asyncio.to_thread(self.kind(database).version, access)
+            await self._db.write(
+                partial(_set_software, org_id=database.org_id, database=database, software=software, version=version)
+            )
 
     async def limit(self, database: Database, server: Server) -> None:
         """Set the CPU limit of the tier, once per shim process. Safe to repeat."""
@@ -331,6 +338,15 @@ def _scratch_key(database: Database, folder: Path) -> str:
 def log_of(database: Database) -> str:
     """Return the name of the log of a database's servers."""
     return f"{LOGS}/{database.id}"
+
+
+def _set_software(tx: Tx, org_id: int, database: Database, software: Software, version: str) -> None:
+    """Record that a later release runs: it has replaced that of the last start."""
+    choice = describe(software, database.version)
+    values: dict[str, Any] = {"software": software.name, "engine_version": version}
+    values |= {"engine_exact": choice.is_exact, "engine_note": choice.note}
+    for name, value in values.items():
+        tx.run(tables.SET[name], org_id=org_id, id=database.id, new=value, now=tx.now)
 
 
 def servers_of(tx: Tx, org_id: int, database_id: int) -> list[Server]:

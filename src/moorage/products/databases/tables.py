@@ -297,7 +297,7 @@ PAGE = Query(
     .where((_d.org_id == arg("org_id")) & _live)
     .order_by(_d.id.desc())
     .limit(arg("most", Integer))
-    .offset(arg("skip", Integer)),
+    .offset(arg("skip", BigInteger)),
     Database,
 )
 COUNT: Query[int] = Query(

@@ -1,7 +1,7 @@
 """Durable file operations in a server's folder: template copies and private files.
 
 The folder belongs to the server's Unix user, which may plant symlinks in it. The platform may run as root, so it
-writes relative to the folder's descriptor and never follows a link.
+reads and writes relative to the folder's descriptor and never follows a link.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ _PARTIAL_DATA = f"{DATA}.part"
 # copy_file_range fails with these between two file systems, or where it is not supported.
 _NO_COPY_FILE_RANGE = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def fill(template: Path, folder: Path) -> None:
@@ -113,6 +115,28 @@ def put(folder: Path, name: str, text: str, *, is_kept: bool = False) -> None:
             os.fsync(directory)
 
 
+def read(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Read a regular file of a folder; raises OSError for any other entry and for a file above `max_bytes`."""
+    with opened_file(folder, name) as fd, open(fd, "rb", closefd=False) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), name)
+    return data
+
+
+@contextlib.contextmanager
+def opened_file(folder: Path, name: str) -> Iterator[int]:
+    """Open a regular file of a folder for reading; raises OSError for links, pipes and folders."""
+    with opened(folder, FOLDER_FLAGS) as directory:
+        fd = os.open(name, _FILE_FLAGS, dir_fd=directory)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def ensure_file(folder: Path, name: str) -> None:
     if not (folder / name).exists():
         put(folder, name, "")
@@ -137,8 +161,8 @@ def ensure_folder(parent: Path, name: str) -> None:
 def short_path(folder: Path) -> Iterator[str]:
     """Yield a path short enough for a socket's address; raises ServerFailed if absent."""
     try:
-        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a link, too
         raise ServerFailed("the server has no run folder") from None
     try:
         yield f"/proc/self/fd/{fd}"

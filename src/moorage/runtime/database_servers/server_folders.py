@@ -6,7 +6,7 @@ The platform uses them on its own machine, and the agent of a database on its vo
 from __future__ import annotations
 
 import json
-import os
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from typing import Any
 from moorage.core.kit import folders
 from moorage.core.kit.records import dataclass
 from moorage.runtime.database_servers import copying
-from moorage.runtime.database_servers.ports import DATA, IDENTITY_FILE, ServerKind, Software
+from moorage.runtime.database_servers.ports import DATA, IDENTITY_FILE, ServerFailed, ServerKind, Software
 
 SUPERSEDED = "superseded.json"  # marks a folder that no server uses any more
 RESTORED = "restore.json"  # marks a restored folder with the job that made it
 WORK = "backups-tmp"  # temporary files of jobs, next to the folders of servers
 MAX_MARKER_BYTES = 4096
+_SERVER_FOLDER = re.compile(r"s[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,19 @@ class Restored:
 
     folder: str
     replaces: str
+
+    @property
+    def is_valid(self) -> bool:
+        """Tell whether both are names of server folders; a marker and an agent are untrusted."""
+        names = (self.folder, self.replaces)
+        return self.folder != self.replaces and all(_SERVER_FOLDER.fullmatch(each) is not None for each in names)
+
+
+def checked_name(name: str) -> str:
+    """Return the name of an entry of a folder; raises ServerFailed for a path."""
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise ServerFailed(f"{name!r} is no name of a folder")
+    return name
 
 
 def make(
@@ -58,10 +72,7 @@ def seal(folder: Path, database_id: int) -> None:
 
 def is_complete(kind: ServerKind, folder: Path, database_id: int) -> bool:
     """Tell whether a folder has all files of a server of this database."""
-    try:
-        identity = json.loads((folder / IDENTITY_FILE).read_bytes())
-    except (OSError, ValueError):
-        identity = {}
+    identity = read_marker(folder, IDENTITY_FILE) or {}
     return identity.get("database") == database_id and kind.is_filled(folder)
 
 
@@ -74,26 +85,27 @@ def mark_superseded(folder: Path, now: int) -> None:
 def read_marker(folder: Path, name: str) -> dict[str, Any] | None:
     """Return a marker file; untrusted, because the server's user can change it."""
     try:
-        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            marker = json.loads(file.read(MAX_MARKER_BYTES))
-    except (OSError, ValueError):
+        marker = json.loads(copying.read(folder, name, MAX_MARKER_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     return marker if isinstance(marker, dict) else None
 
 
 def find_restored(root: Path, job_id: int) -> Restored | None:
-    """Return the complete folder that a restore has made."""
+    """Return the complete folder that a restore has made; skips markers with other names than of server folders."""
     for path in root.glob(f"s*/{RESTORED}"):
         marker = read_marker(path.parent, RESTORED) or {}
-        if marker.get("job") == job_id and (root / str(marker["replaces"])).is_dir():
-            return Restored(path.parent.name, str(marker["replaces"]))
+        restored = Restored(path.parent.name, str(marker.get("replaces")))
+        if marker.get("job") == job_id and restored.is_valid and (root / restored.replaces).is_dir():
+            return restored
     return None
 
 
 def finish_restored(root: Path, building: str, job_id: int, replaces: str) -> Restored:
     """Write the marker of a complete folder, and rename it to its final name."""
-    copying.put(root / building, RESTORED, json.dumps({"job": job_id, "replaces": replaces}), is_kept=True)
+    copying.put(
+        root / checked_name(building), RESTORED, json.dumps({"job": job_id, "replaces": replaces}), is_kept=True
+    )
     restored = Restored(next_folder(root), replaces)
     (root / building).rename(root / restored.folder)
     return restored

@@ -29,6 +29,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 CA_DAYS = 3650
 SERVER_DAYS = 365
 RENEW_BEFORE_DAYS = 30  # before expiry
+MAX_FILE_BYTES = 256 * 1024  # of a certificate or key in a server's folder
 
 
 def ensure_ca(keys: Path) -> Path:
@@ -75,9 +76,9 @@ def ensure_certificate(keys: Path, folder: Path, hosts: Sequence[str], now_ms: i
 
 def _is_valid(tls_folder: Path, ca: x509.Certificate, names: list[str], now: datetime) -> bool:
     try:
-        certificate = x509.load_pem_x509_certificate(_read(tls_folder / SERVER))
-        key = serialization.load_pem_private_key(_read(tls_folder / SERVER_KEY), None)
-        has_ca = _read(tls_folder / SERVER_CA) == certificate_pem(ca).encode()
+        certificate = x509.load_pem_x509_certificate(copying.read(tls_folder, SERVER, MAX_FILE_BYTES))
+        key = serialization.load_pem_private_key(copying.read(tls_folder, SERVER_KEY, MAX_FILE_BYTES), None)
+        has_ca = copying.read(tls_folder, SERVER_CA, MAX_FILE_BYTES) == certificate_pem(ca).encode()
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
@@ -102,12 +103,6 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
-
-
-def _read(path: Path) -> bytes:
-    """Read a file; follows no symlink that the folder's owner planted."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        return file.read()
 
 
 @contextlib.contextmanager

@@ -236,7 +236,7 @@ async def test_an_agent_keeps_to_the_names_of_wal_files_and_to_the_room_of_its_v
         await physical.begin_recovery(small, tmp_path / "file", "restore-1")
     with pytest.raises(ServerFailed, match="WAL file is broken"):  # A WAL file needs no room for a whole database.
         await physical.add_wal(large, "restore-1", "000000010000000000000001", tmp_path / "file")
-    away = AgentPhysicalBackups(lambda _: AgentClient(pod.name, pod.certificates, lambda: None))
+    away = AgentPhysicalBackups(lambda _: AgentClient(pod.name, pod.certificates, lambda: None, lambda: 0))
 
     assert await away.archived(small, pod.folder) == []
     assert os.listdir(yard.volume_of(pod) / WORK) == []
@@ -274,9 +274,11 @@ async def test_an_agent_serves_only_the_platform(yard: Yard) -> None:
 
     for own in (strange, mixed):
         with pytest.raises(AgentAway):
-            await asyncio.to_thread(AgentClient(pod.name, own, pod.host).call, "ping", pod.access)
+            await asyncio.to_thread(AgentClient(pod.name, own, pod.host, lambda: 0).call, "ping", pod.access)
     with pytest.raises(AgentAway):
-        await asyncio.to_thread(AgentClient("database-99", pod.certificates, pod.host).call, "ping", pod.access)
+        await asyncio.to_thread(
+            AgentClient("database-99", pod.certificates, pod.host, lambda: 0).call, "ping", pod.access
+        )
     with pytest.raises(ServerFailed, match="no name of a folder"):
         await asyncio.to_thread(pod.client.call, "remove_folder", "../s1")
     assert await asyncio.to_thread(pod.kind.ping, pod.access)

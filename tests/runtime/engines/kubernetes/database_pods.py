@@ -30,6 +30,7 @@ from moorage.runtime.logs.logfile import LogFile
 
 IMAGE = "registry.example/databases:1"
 MEMORY_MB = 256
+MAX_FILE_BYTES = 2**30
 
 
 def folders_of_the_image() -> tuple[Path, ...]:
@@ -53,7 +54,7 @@ class DatabasePod:
     def __post_init__(self) -> None:
         self.key, self.name, self.volume = f"d{self.number}", f"database-{self.number}", f"database-{self.number}"
         self.certificates = certificates.make(self.name, SystemClock().now())
-        self.client = AgentClient(self.name, self.certificates, self.host)
+        self.client = AgentClient(self.name, self.certificates, self.host, lambda: MAX_FILE_BYTES)
         self.kind, self.queries = RemoteKind(lambda: self.client, self.software.type), RemoteQueries(self.client)
 
     @property
@@ -114,4 +115,4 @@ class DatabaseSite:
 
 
 def software_of(type_: str) -> Software:
-    return find_software({"postgresql": "postgresql-16.4", "mysql": "mariadb-"}[type_])
+    return find_software({"postgresql": "postgresql-16.", "mysql": "mariadb-"}[type_])

@@ -39,7 +39,7 @@ class AgentPhysicalBackups:
             found: list[str] = await self._call(database, "archived", folder, returns=list[str])
         except AgentAway:
             return []  # Its volume keeps them.
-        return found
+        return postgres_physical.wal_files(found)
 
     async def fetch_wal(self, database: Database, folder: str, name: str, target: Path) -> None:
         await tools.in_thread(self._fetch_wal, database, folder, name, target)

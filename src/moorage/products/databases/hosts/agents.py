@@ -38,7 +38,12 @@ STOP_GRACE_S = 60.0
 AGENT_TIMEOUT_S = 60.0  # for the agent of a pod that runs
 POLL_S = 0.1
 MB_OF_GB = 1024
+MB = 2**20
 MAX_PIDS = 1024
+
+
+def _volume_mb(database: Database) -> int:
+    return database.tier.disk * MB_OF_GB * DISK_SHARE
 
 
 class _Clients:
@@ -49,6 +54,7 @@ class _Clients:
         self._clients: dict[int, tuple[str, AgentClient]] = {}
         self._keys: dict[int, str] = {}  # of the workload
         self._names: dict[int, str | None] = {}
+        self._volumes_mb: dict[int, int] = {}  # sizes, which a change of the tier changes
 
     def of(self, database: Database) -> AgentClient:
         """Return the client; raises ServerFailed before `learn` was called."""
@@ -59,15 +65,18 @@ class _Clients:
 
     def learn(self, database: Database, server: Server, agent: str | None) -> None:
         self._keys[database.id], self._names[database.id] = server.key, database.host
+        self._volumes_mb[database.id] = _volume_mb(database)
         known = self._clients.get(database.id)
         if agent is None or (known is not None and known[0] == agent):
             return
         own = decode(agent, Certificates)
-        client = AgentClient(database.workload, own, partial(self._host, database.id))
+        client = AgentClient(
+            database.workload, own, partial(self._host, database.id), lambda: self._volumes_mb[database.id] * MB
+        )
         self._clients[database.id] = (agent, client)
 
     def forget(self, database: Database) -> None:
-        for known in (self._clients, self._keys, self._names):
+        for known in (self._clients, self._keys, self._names, self._volumes_mb):
             known.pop(database.id, None)
 
     def _host(self, database_id: int) -> str | None:
@@ -91,12 +100,14 @@ class AgentFolders:
     async def find_restored(self, database: Database, job_id: int) -> Restored | None:
         call = partial(self._clients.of(database).call, "find_restored", job_id, returns=Restored | None)
         found: Restored | None = await asyncio.to_thread(call)
-        return found
+        return found if found is not None and found.is_valid else None
 
     async def finish_restored(self, database: Database, building: str, job_id: int, replaces: str) -> Restored:
         client = self._clients.of(database)
         call = partial(client.call, "finish_restored", building, job_id, replaces, returns=Restored)
         found: Restored = await asyncio.to_thread(call)
+        if not found.is_valid:  # Programs of the tenant may have changed the agent.
+            raise ServerFailed(f"the agent named its folder {found.folder!r}")
         return found
 
     async def mark_superseded(self, database: Database, folder: str, now: int) -> None:
@@ -157,7 +168,7 @@ class AgentHost:
     ) -> ServerSpec:
         own = await self._db.write(partial(self._ensure_certificates, org_id=database.org_id, database=database))
         self._clients.learn(database, server, msgspec.json.encode(own).decode())
-        disk_mb = database.tier.disk * MB_OF_GB * DISK_SHARE
+        disk_mb = _volume_mb(database)
         await self._agents.ensure_volume(database.org_id, database.workload, disk_mb)
         program = self._agents.program(database.org_id)
         config = AgentConfig(

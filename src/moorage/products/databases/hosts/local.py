@@ -68,7 +68,7 @@ class LocalFolders:
         return await asyncio.to_thread(server_folders.finish_restored, root, building, job_id, replaces)
 
     async def mark_superseded(self, database: Database, folder: str, now: int) -> None:
-        await asyncio.to_thread(server_folders.mark_superseded, self._root(database) / folder, now)
+        await asyncio.to_thread(server_folders.mark_superseded, self._servers.folder(database.id, folder), now)
 
     async def sweep(self, database: Database, used: Collection[str], superseded: int, abandoned: int) -> None:
         await asyncio.to_thread(server_folders.sweep, self._root(database), used, superseded, abandoned)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import shutil
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 3600.0  # A dump or a load takes as long as it takes; a lost agent ends the connection.
 CHUNK = 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 2**20  # Programs of the tenant may have changed the agent.
 AWAY = "its pod does not answer"
 
 
@@ -34,9 +34,16 @@ class AgentAway(ServerFailed):
 class AgentClient:
     """Connects for each call: an agent may have moved to another address."""
 
-    def __init__(self, name: str, certificates_: Certificates, find_host: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        certificates_: Certificates,
+        find_host: Callable[[], str | None],
+        find_max_file_bytes: Callable[[], int],
+    ) -> None:
         self._name = name
         self._find_host = find_host  # returns the current address; None while there is none
+        self._find_max_file_bytes = find_max_file_bytes  # returns the size of the volume that has all files
         own = certificates_
         self._context = certificates.context(ssl.Purpose.SERVER_AUTH, own.authority, own.client, own.client_key)
 
@@ -44,16 +51,20 @@ class AgentClient:
         """Return the result of a call; raises ServerFailed, StatementFailed or AgentAway."""
         body = msgspec.json.encode(arguments)
         with self._request("POST", f"/{verb}", body, timeout_s) as response:
-            return decode(response.read(), returns)
+            return decode(_read(response), returns)
 
     def upload(self, source: Path, name: str) -> None:
         with source.open("rb") as file, self._request("PUT", f"/files/{name}", file, CALL_TIMEOUT_S) as response:
-            response.read()
+            _read(response)
 
     def download(self, name: str, target: Path) -> None:
-        """Write a file of the agent to a new file."""
+        """Write a file of the agent to a new file; raises ServerFailed for one that is larger than its volume."""
+        max_bytes = self._find_max_file_bytes()
         with self._request("GET", f"/files/{name}", None, CALL_TIMEOUT_S) as response, target.open("xb") as file:
-            shutil.copyfileobj(response, file, CHUNK)
+            while chunk := response.read(CHUNK):
+                if file.tell() + len(chunk) > max_bytes:
+                    raise ServerFailed(f"its pod sent a file above {max_bytes >> 20} MB")
+                file.write(chunk)
             if response.length:
                 raise AgentAway("the connection to its pod broke off")
 
@@ -70,7 +81,7 @@ class AgentClient:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             if response.status != http.HTTPStatus.OK:
-                raise _error_of(decode(response.read(), Refusal))
+                raise _error_of(decode(_read(response), Refusal))
             yield response
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             raise AgentAway(f"{AWAY} ({error or type(error).__name__})") from error
@@ -93,6 +104,13 @@ class _Connection(http.client.HTTPConnection):
             raw.close()
             raise
         self.sock.settimeout(self._timeout_s)
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    answer = response.read(MAX_ANSWER_BYTES + 1)
+    if len(answer) > MAX_ANSWER_BYTES:
+        raise ServerFailed(f"its pod sent an answer above {MAX_ANSWER_BYTES >> 20} MB")
+    return answer
 
 
 def _size(body: bytes | IO[bytes]) -> int:

@@ -30,7 +30,7 @@ from moorage.runtime.database_servers.ports import (
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.database_servers.queries.model import Result, TableDetail, TableSummary, Watchdog
 from moorage.runtime.database_servers.queries.runners import runner_of
-from moorage.runtime.database_servers.server_folders import WORK, Restored
+from moorage.runtime.database_servers.server_folders import WORK, Restored, checked_name
 
 SCRATCH_TIMEOUT_S = 600.0
 
@@ -84,7 +84,6 @@ class Verbs:
         return server_folders.find_restored(self._root, job_id)
 
     def finish_restored(self, building: str, job_id: int, replaces: str) -> Restored:
-        self._path(building)
         return server_folders.finish_restored(self._root, building, job_id, replaces)
 
     def mark_superseded(self, folder: str, now: int) -> None:
@@ -191,10 +190,10 @@ class Verbs:
 
     def compress_wal(self, folder: str, file: str, name: str) -> None:
         """Write an archived WAL file to a file of this name."""
-        postgres_physical.compress_wal(self._path(folder) / ARCHIVE, _checked(file), self.file(name))
+        postgres_physical.compress_wal(self._path(folder) / ARCHIVE, checked_name(file), self.file(name))
 
     def drop_wal(self, folder: str, file: str) -> None:
-        postgres_physical.drop_wal(self._path(folder) / ARCHIVE, _checked(file))
+        postgres_physical.drop_wal(self._path(folder) / ARCHIVE, checked_name(file))
 
     def finish_segment(self, access: Access) -> None:
         postgres_physical.finish_segment(self._at(access))
@@ -247,18 +246,12 @@ class Verbs:
         return self._watchdogs.setdefault(call, Watchdog())
 
     def _path(self, folder: str) -> Path:
-        return self._root / _checked(folder)
+        return self._root / checked_name(folder)
 
     def file(self, name: str) -> Path:
         work = self._root / WORK
         work.mkdir(mode=0o700, exist_ok=True)
-        return work / _checked(name)
+        return work / checked_name(name)
 
     def _at(self, access: Access) -> Access:
         return Access(str(self._path(access.folder)), access.port, access.password)
-
-
-def _checked(name: str) -> str:
-    if not name or "/" in name or name in (".", ".."):
-        raise ServerFailed(f"{name!r} is no name of a folder")
-    return name

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
 SOCKET = "mysqld.sock"
 COMPRESSION_LEVEL = 3
+LOADING = ("--binary-mode", "--max-allowed-packet=1G", "--local-infile=0")  # No dump makes the client read other files.
 END = b"-- Dump completed"
 _TABLE = b"CREATE TABLE `"
 _ROUTINE_START, _DELIMITER = b"DELIMITER ;;", b"DELIMITER ;"
+# The program looks for a delimiter that is not in an event, and does not end if `;;` is.
+_ENDLESS_EVENTS = """
+SELECT event_name FROM information_schema.events
+WHERE event_schema = %s AND concat_ws(' ', event_name, event_definition, event_comment) LIKE '%%;;%%'
+"""
 _TABLES = """
 SELECT table_name FROM information_schema.tables
 WHERE table_schema = %s AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
@@ -32,16 +38,18 @@ WHERE table_schema = %s AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORD
 
 
 @contextmanager
-def connected(access: Access, database: str) -> Iterator[pymysql.Connection]:
-    """Connect to a server as ADMIN; all database errors become ServerFailed."""
+def connected(
+    access: Access, database: str, *, user: str = ADMIN, password: str | None = None
+) -> Iterator[pymysql.Connection]:
+    """Connect to a server, as ADMIN by default; all database errors become ServerFailed."""
     import pymysql
 
     try:
         with copying.short_path(Path(access.folder) / RUN) as run:
             connection = pymysql.connect(
                 unix_socket=f"{run}/{SOCKET}",
-                user=ADMIN,
-                password=access.password,
+                user=user,
+                password=access.password if password is None else password,
                 database=database,
                 charset="utf8mb4",
                 connect_timeout=20,
@@ -58,6 +66,12 @@ class MariaDBDumps:
     """Dump and restore operations of MariaDB and MySQL."""
 
     def dump(self, software: Software, access: Access, credentials: Credentials, target: Path) -> None:
+        with connected(access, credentials.database) as connection, connection.cursor() as cursor:
+            cursor.execute(_ENDLESS_EVENTS, (credentials.database,))
+            if (event := cursor.fetchone()) is not None:
+                raise ServerFailed(
+                    f"the event {event[0]} contains `;;`, and {_program(software, 'dump')} cannot write it"
+                )
         with wrap_disk_errors(), Toolbox(software, Path(access.folder)) as box, target.open("xb") as file:
             args = [
                 *connection_options(box, access, ADMIN),
@@ -96,13 +110,13 @@ class MariaDBDumps:
     def load(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> None:
         self.check(software, dump)
         with Toolbox(software, Path(access.folder)) as box:
-            args = [*connection_options(box, access, credentials.username), "--binary-mode", "--max-allowed-packet=1G"]
-            args += ["--", credentials.database]
+            args = [*connection_options(box, access, credentials.username), *LOADING, "--", credentials.database]
             box.feed(_program(software, ""), args, {"MYSQL_PWD": credentials.password}, _chunks(dump))
 
     def count_rows(self, access: Access, credentials: Credentials) -> dict[str, int]:
-        row_counts = {}
-        with connected(access, credentials.database) as connection, connection.cursor() as cursor:
+        """Count rows as the user: a view that replaces a table meanwhile could call functions as the superuser."""
+        row_counts, login = {}, {"user": credentials.username, "password": credentials.password}
+        with connected(access, credentials.database, **login) as connection, connection.cursor() as cursor:
             cursor.execute(_TABLES, (credentials.database,))
             for (table,) in cursor.fetchall():
                 raise_if_cancelled()
@@ -114,7 +128,7 @@ class MariaDBDumps:
 
 def connection_options(box: Toolbox, access: Access, user: str) -> list[str]:
     """Return the arguments with which a tool connects to a server."""
-    socket = f"{box.reach(Path(access.folder) / RUN)}/{SOCKET}"
+    socket = f"{box.reach(access.folder)}/{RUN}/{SOCKET}"
     return ["--no-defaults", f"--socket={socket}", f"--user={user}", "--default-character-set=utf8mb4"]
 
 

@@ -7,6 +7,7 @@ lost. So a replica applies its whole relay log before replication starts or the 
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -14,9 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from moorage.core.kit.decoding import decode
 from moorage.runtime.database_servers import copying
+from moorage.runtime.database_servers.mariadb import programs
 from moorage.runtime.database_servers.mariadb.configuration import MARIADB, REPLICATION_FILE
-from moorage.runtime.database_servers.mariadb.dumps import END, connected, connection_options
+from moorage.runtime.database_servers.mariadb.dumps import END, LOADING, connected, connection_options
 from moorage.runtime.database_servers.ports import (
     ADMIN,
     CONF,
@@ -33,13 +38,15 @@ if TYPE_CHECKING:
     from pymysql.cursors import DictCursor
 
 OWN_DATABASE = "mysql"
-SEED = "seed.sql"
+SEED, PROGRAMS = "seed.sql", "seed.json"
+MAX_PROGRAMS_BYTES = 256 * 2**20
 NEVER_MS = 30 * 86_400_000  # The replicator decides when commits stop waiting, not a timeout of the server.
 STREAM_TIMEOUT_S = 10
 CATCH_UP_TIMEOUT_S = 10
 APPLY_TIMEOUT_S = 600.0  # The relay log may be far ahead of the applied position.
 POLL_INTERVAL_S = 0.02
 RELAY_INDEX = "relay.index"
+MAX_INDEX_BYTES = 2**20
 _MAGIC = b"\xfebin"
 _HEADER = struct.Struct("<4xB4xI6x")  # type and length of an event
 _GTID = struct.Struct("<QI")  # sequence number and domain of a transaction
@@ -57,20 +64,24 @@ class MariaDBReplication:
         self._set_awaited(primary, is_awaited=False)
         copying.fill(Path(software.template), folder)
         copying.put(folder / CONF, REPLICATION_FILE, configuration(is_awaited=False))
-        everything = ["--all-databases", "--routines", "--triggers", "--events", "--hex-blob", "--flush-privileges"]
+        everything = ["--all-databases", "--skip-triggers", "--hex-blob", "--flush-privileges"]
         position = ["--single-transaction", "--quick", "--master-data=1", "--gtid", "--max-allowed-packet=1G"]
         with wrap_disk_errors(), Toolbox(software, Path(primary.folder)) as box, (folder / SEED).open("xb") as file:
             args = [*connection_options(box, primary, ADMIN), *everything, *position]
             box.read("mariadb-dump", args, {"MYSQL_PWD": primary.password}, file.write)
+        with wrap_disk_errors(), _opened(primary) as cursor:
+            copying.put(folder, PROGRAMS, msgspec.json.encode(programs.read(cursor)).decode())
 
     def load(self, software: Software, access: Access, primary: Primary) -> None:
         seed = Path(access.folder) / SEED
         with _opened(access) as cursor:
             cursor.execute("RESET MASTER")  # removes the platform's own setup statements from the binlog
         with Toolbox(software, Path(access.folder)) as box:
-            args = [*connection_options(box, access, ADMIN), "--binary-mode", "--max-allowed-packet=1G"]
-            args.append("--init-command=SET sql_log_bin=0")
+            args = [*connection_options(box, access, ADMIN), *LOADING, "--init-command=SET sql_log_bin=0"]
             box.feed("mariadb", args, {"MYSQL_PWD": access.password}, _read(seed))
+        found = copying.read(seed.parent, PROGRAMS, MAX_PROGRAMS_BYTES)
+        with _opened(access) as cursor:
+            programs.create(cursor, decode(found, list[programs.Program]))
         with _opened(access) as cursor:
             cursor.execute(
                 "CHANGE MASTER TO MASTER_HOST=%s, MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s,"
@@ -78,6 +89,7 @@ class MariaDBReplication:
                 (primary.address.host, primary.address.port, REPLICATOR, primary.password),
             )
         seed.unlink()
+        copying.drop(seed.parent, PROGRAMS)
 
     def follow(self, replica: Access) -> None:
         with _opened(replica) as cursor:
@@ -189,7 +201,7 @@ def _wait_until_applied(cursor: DictCursor, *, may_fail: bool = False) -> bool:
     while time.monotonic() < deadline:
         status = _status(cursor)
         if (
-            status["Slave_SQL_Running_State"].startswith(_ALL_APPLIED)
+            str(status["Slave_SQL_Running_State"]).startswith(_ALL_APPLIED)  # None while the thread starts
             or status["Last_SQL_Errno"] == _RELAY_LOG_TRUNCATED
         ):
             return True
@@ -208,19 +220,21 @@ def find_missing(data: Path, applied: str) -> tuple[str, int] | None:
     The SQL thread must be stopped. Uses the exact GTID position, because relay-log.info is written rarely.
     """
     done = {int(domain): int(number) for domain, _, number in (each.split("-") for each in applied.split(",") if each)}
-    index = data / RELAY_INDEX
-    names = [Path(line).name for line in index.read_text().splitlines()] if index.exists() else []
-    for name in names:
-        for position, domain, number in _transactions(data / name):
+    try:
+        index = copying.read(data, RELAY_INDEX, MAX_INDEX_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    for name in [Path(line).name for line in index.splitlines()]:
+        for position, domain, number in _transactions(data, name):
             if number > done.get(domain, 0):
                 return name, position
     return None
 
 
-def _transactions(log: Path) -> Iterator[tuple[int, int, int]]:
+def _transactions(data: Path, log: str) -> Iterator[tuple[int, int, int]]:
     """Yield position, GTID domain and number of each complete transaction."""
-    with log.open("rb") as file:
-        size, position = log.stat().st_size, len(_MAGIC)
+    with copying.opened_file(data, log) as fd, open(fd, "rb", closefd=False) as file:
+        size, position = os.fstat(fd).st_size, len(_MAGIC)
         while position + _HEADER.size + _GTID.size <= size:
             file.seek(position)
             kind, length = _HEADER.unpack(file.read(_HEADER.size))
@@ -268,7 +282,7 @@ def _figure(cursor: DictCursor, name: str) -> str:
 def _read(seed: Path) -> Iterator[bytes]:
     """Yield the SQL of a copy; raises ServerFailed if it is truncated."""
     last = b""
-    with seed.open("rb") as file:
+    with copying.opened_file(seed.parent, seed.name) as fd, open(fd, "rb", closefd=False) as file:
         while chunk := file.read(CHUNK):
             raise_if_cancelled()
             last = (last + chunk)[-CHUNK:]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.mariadb import configuration as mariadb_conf
 from moorage.runtime.database_servers.mariadb.dumps import MariaDBDumps, connected
+from moorage.runtime.database_servers.mariadb.programs import quoted
 from moorage.runtime.database_servers.ports import (
     ADMIN,
     CONF,
@@ -118,7 +119,7 @@ class MariaDB(MariaDBDumps):
     def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
         """Create missing users and databases; a read-only user stays read-only."""
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {_quoted(credentials.database)} CHARACTER SET utf8mb4")
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(credentials.database)} CHARACTER SET utf8mb4")
             _ensure_user(cursor, credentials.username, USER_HOST, credentials.password)
             if _may_insert(cursor, credentials) is None:
                 cursor.execute(
@@ -257,10 +258,6 @@ def _end_sessions(cursor: Cursor) -> None:
                 raise
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _escaped(name: str) -> str:
     """Return a LIKE pattern that matches only this name."""
     return name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
@@ -268,4 +265,4 @@ def _escaped(name: str) -> str:
 
 def _pattern(credentials: Credentials) -> str:
     """Return the database pattern for GRANT and REVOKE, with % escaped as %%."""
-    return _quoted(_escaped(credentials.database)).replace("%", "%%")
+    return quoted(_escaped(credentials.database)).replace("%", "%%")

@@ -15,11 +15,11 @@ import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from moorage.core.kit import folders
-from moorage.runtime.database_servers.copying import FOLDER_FLAGS, opened
+from moorage.runtime.database_servers.copying import FOLDER_FLAGS, opened, opened_file, read
 from moorage.runtime.database_servers.ports import (
     ADMIN,
     ARCHIVE,
@@ -37,6 +37,9 @@ from moorage.runtime.database_servers.tools import CHUNK, Toolbox, raise_if_canc
 WAL = "wal"  # folder with the WAL files for a recovery
 MANIFEST, LABEL = "backup_manifest", "backup_label"
 COMPRESSION_LEVEL = 3
+MAX_LABEL_BYTES = 64 * 1024
+MAX_MANIFEST_BYTES = 64 * 2**20  # has about 150 bytes per file
+MAX_WAL_FILE_BYTES = 16 * 2**20  # the size of a WAL segment
 ARCHIVE_TIMEOUT_S = 30.0  # for a finished WAL segment to appear in the archive
 ARCHIVE_POLL_INTERVAL_S = 0.05
 _START = re.compile(r"START WAL LOCATION: \S+ \(file ([0-9A-F]{24})\)")
@@ -54,7 +57,7 @@ def copy(software: Software, access: Access, work: Path, target: Path) -> tuple[
         with Toolbox(software, work) as box:
             env = environment(box, access, ADMIN, access.password, "postgres")
             args = ["--format=plain", "--wal-method=stream", "--checkpoint=fast", "--no-password", "--no-sync"]
-            box.run("pg_basebackup", [*args, "-D", f"{box.reach(work)}/copy"], env)
+            box.run("pg_basebackup", [*args, "-D", f"{box.reach(work, is_writable=True)}/copy"], env)
         verify(software, work / "copy")
         _take_ownership(work / "copy")
         first = _first_segment(work / "copy")
@@ -78,10 +81,19 @@ def check(packed: Path) -> int:
             raise_if_cancelled()
             count += member.isfile()
             if member.name == MANIFEST and (file := tar.extractfile(member)) is not None:
-                listed = len(json.load(file)["Files"])
+                listed = _count_listed(file.read(MAX_MANIFEST_BYTES + 1))
     if listed == 0 or count < listed:
         raise ServerFailed(f"the copy is incomplete: it has {count} files, its manifest lists {listed}")
     return count
+
+
+def _count_listed(manifest: bytes) -> int:
+    """Return the number of files that a manifest lists; raises ValueError. A compromised server can write any text."""
+    if len(manifest) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"its manifest is larger than {MAX_MANIFEST_BYTES >> 20} MB")
+    parsed = json.loads(manifest)
+    files = parsed.get("Files") if isinstance(parsed, dict) else None
+    return len(files) if isinstance(files, list) else 0
 
 
 def unpack(packed: Path, folder: Path) -> None:
@@ -150,7 +162,7 @@ def _unpacking(packed: Path) -> Iterator[tarfile.TarFile]:
                 yield tar
             while file.read(CHUNK):
                 raise_if_cancelled()
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, RecursionError) as error:
         raise ServerFailed(f"the copy is broken: {error}") from error
 
 
@@ -187,9 +199,16 @@ def wait_until_archived(access: Access, name: str, within_s: float = ARCHIVE_TIM
 
 def archived_files(archive: Path) -> list[str]:
     """Return the WAL files in an archive folder, oldest first."""
-    if not archive.is_dir():
+    try:
+        with opened(archive, FOLDER_FLAGS) as folder:
+            return wal_files(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a link, too
         return []
-    return sorted(name for name in os.listdir(archive) if _WAL_FILE.fullmatch(name))
+
+
+def wal_files(names: Iterable[str]) -> list[str]:
+    """Return the names of WAL files among the names, oldest first."""
+    return sorted(name for name in names if _WAL_FILE.fullmatch(name))
 
 
 def is_needed(name: str, first: str) -> bool:
@@ -199,10 +218,11 @@ def is_needed(name: str, first: str) -> bool:
 
 
 def compress_wal(archive: Path, name: str, target: Path) -> None:
-    """Compress a WAL file; follows no symlink that the server's user planted."""
-    with wrap_disk_errors(), opened(archive, FOLDER_FLAGS) as folder:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        with open(handle, "rb") as source, target.open("wb") as file:
+    """Compress a WAL file; follows no symlink that the server's user planted, and reads no larger file."""
+    with wrap_disk_errors(), opened_file(archive, name) as handle:
+        if os.fstat(handle).st_size > MAX_WAL_FILE_BYTES:
+            raise ServerFailed(f"the archived {name} is larger than a WAL segment")
+        with open(handle, "rb", closefd=False) as source, target.open("wb") as file:
             with gzip.GzipFile(
                 fileobj=file, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0, filename=""
             ) as packed:
@@ -255,7 +275,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _first_segment(copied: Path) -> str:
-    match = _START.search((copied / LABEL).read_text())
+    match = _START.search(read(copied, LABEL, MAX_LABEL_BYTES).decode(errors="replace"))
     if match is None:
         raise ServerFailed(f"the copy is broken: its {LABEL} has no start location")
     return match[1]

@@ -61,7 +61,7 @@ class PostgreSQLReplication:
         args = ["--format=plain", "--wal-method=stream", "--checkpoint=fast", "--no-password"]
         with wrap_disk_errors(), Toolbox(software, folder) as box:
             env = environment(box, primary, ADMIN, primary.password, DATABASE)
-            target = f"{box.reach(folder)}/{DATA}"
+            target = f"{box.reach(folder, is_writable=True)}/{DATA}"
             box.run("pg_basebackup", [*args, f"--slot={name_of(number)}", "-D", target], env)
 
     def load(self, software: Software, access: Access, primary: Primary) -> None:

@@ -29,6 +29,7 @@ from moorage.runtime.database_servers.ports import (
 )
 from moorage.runtime.database_servers.postgres import configuration as postgres_conf
 from moorage.runtime.database_servers.postgres.dumps import PostgreSQLDumps, connected
+from moorage.runtime.database_servers.queries.postgres import read_catalog
 from moorage.runtime.database_servers.software import templates
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_stat_statements' AND
 """
 _EXTENSIONS = """
 SELECT e.name, coalesce(e.comment, ''), e.default_version, e.installed_version, v.trusted OR NOT v.superuser
-FROM pg_available_extensions e JOIN pg_available_extension_versions v
+FROM pg_catalog.pg_available_extensions e JOIN pg_catalog.pg_available_extension_versions v
   ON v.name = e.name AND v.version = e.default_version ORDER BY e.name
 """
 _NEEDS_SUPERUSER = "It needs superuser rights, which users do not have"
@@ -208,13 +209,11 @@ class PostgreSQL(PostgreSQLDumps):
             return str(_row(server, "SELECT version()")[0])
 
     def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
-        names = {"user": credentials.username, "password": credentials.password}
-        with connected(access, credentials.database, **names) as server:
-            server.execute(f"SET statement_timeout = {COUNTERS_TIMEOUT_MS}")
-            rows = server.execute(_EXTENSIONS).fetchall()
         extensions = [
-            Extension(name, text, default, installed, None if installed or is_allowed else _NEEDS_SUPERUSER)
-            for name, text, default, installed, is_allowed in rows
+            Extension(
+                name or "", text or "", default, installed, None if installed or is_allowed == "t" else _NEEDS_SUPERUSER
+            )
+            for name, text, default, installed, is_allowed in read_catalog(access, credentials, _EXTENSIONS)
         ]
         present = {extension.name for extension in extensions}
         missing = [Extension(name, text, None, None, why) for name, (text, why) in _MISSING.items()]

@@ -25,6 +25,9 @@ MAX_ROWS = 1_000
 MAX_ANSWER_BYTES = 4 * 2**20
 MAX_ROW_BYTES = 8 * 2**20  # A larger row is not read into memory.
 MAX_TABLES = 5_000
+MAX_CATALOG_BYTES = 16 * 2**20  # of a catalog query of the platform; enough for MAX_TABLES with long comments
+MAX_CATALOG_CHARS = 1_000  # of a comment, a type, a default or an index expression; the rest is cut
+VALUE_BYTES = 64  # memory of a value beyond its text
 
 Format = Literal["text", "number", "boolean", "json", "hex", "datetime"]
 
@@ -175,6 +178,21 @@ class RowCollector:
             return False
         self._result.rows.append(list(row))
         return True
+
+
+class CatalogRows:
+    """Rows of a catalog query of the platform, up to MAX_CATALOG_BYTES: the tenant decides on their number and size."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[str | None]] = []
+        self._bytes = 0
+
+    def add(self, row: Sequence[str | None]) -> None:
+        """Add a row; raises StatementFailed above the limit."""
+        self._bytes += sum(VALUE_BYTES + len(value or "") for value in row)
+        if self._bytes > MAX_CATALOG_BYTES:
+            raise StatementFailed(f"the catalog of the database is larger than {MAX_CATALOG_BYTES // 2**20} MB")
+        self.rows.append(list(row))
 
 
 def timed_out() -> StatementFailed:

@@ -19,6 +19,7 @@ from moorage.runtime.database_servers.queries.model import (
     MAX_ROW_BYTES,
     MAX_TABLES,
     TIMEOUT_S,
+    CatalogRows,
     Format,
     Result,
     ResultColumn,
@@ -115,6 +116,9 @@ def _session(
             yield connection
         except pymysql.MySQLError as error:
             raise _failure(error, watchdog) from error
+        except StatementFailed:  # a result that is too large: the statement still runs
+            watchdog.fire()
+            raise
         finally:
             connection._force_close()  # Closing an unread result in order would read it to its end.
 
@@ -189,9 +193,6 @@ def _run(connection: pymysql.Connection, sql: str, *, may_write: bool, watchdog:
             _read(cursor, result, reads_all=may_write)
     except RuntimeError as error:  # LOAD DATA LOCAL, which asks the client for a file
         raise StatementFailed("LOAD DATA LOCAL is not available here") from error
-    except StatementFailed:
-        watchdog.fire()
-        raise
     finally:
         _abandon(cursor)
     if result.truncated and not may_write:
@@ -246,9 +247,16 @@ def _execute(connection: pymysql.Connection, statement: str) -> None:
 
 
 def _rows(connection: pymysql.Connection, query: str, *values: str) -> Sequence[Sequence[Any]]:
-    with connection.cursor() as cursor:
+    from pymysql.cursors import SSCursor
+
+    catalog_rows, cursor = CatalogRows(), SSCursor(connection)
+    try:
         cursor.execute(query, values)
-        return list(cursor.fetchall())
+        while (row := cursor.fetchone()) is not None:
+            catalog_rows.add(row)
+    finally:
+        _abandon(cursor)
+    return catalog_rows.rows
 
 
 def _failure(error: Exception, watchdog: Watchdog) -> StatementFailed:

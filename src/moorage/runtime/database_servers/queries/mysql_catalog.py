@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moorage.runtime.database_servers.queries.model import TableColumn, TableDetail, TableIndex, TableSummary
+from moorage.runtime.database_servers.queries.model import (
+    MAX_CATALOG_CHARS,
+    TableColumn,
+    TableDetail,
+    TableIndex,
+    TableSummary,
+)
 
 SHOWN_ROWS = 100
 _KINDS = {"BASE TABLE": "table", "SYSTEM VERSIONED": "table", "VIEW": "view", "SEQUENCE": "sequence"}
-_SUMMARY = """
-SELECT table_schema, table_name, table_type, table_rows, data_length + index_length, table_comment
+_SUMMARY = f"""
+SELECT table_schema, table_name, table_type, table_rows, data_length + index_length,
+       left(table_comment, {MAX_CATALOG_CHARS})
 FROM information_schema.tables WHERE table_schema = %s
-"""
+"""  # noqa: S608 - a constant
 TABLES = _SUMMARY + " ORDER BY 1, 2 LIMIT {most}"
 TABLE = _SUMMARY + " AND table_name = %s"
-COLUMNS = """
-SELECT column_name, column_type, is_nullable, column_default, column_key, column_comment
+COLUMNS = f"""
+SELECT column_name, left(column_type, {MAX_CATALOG_CHARS}), is_nullable, left(column_default, {MAX_CATALOG_CHARS}),
+       column_key, left(column_comment, {MAX_CATALOG_CHARS})
 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
-"""
+"""  # noqa: S608 - a constant
 INDEXES = """
 SELECT index_name, non_unique, index_type, column_name
 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index

@@ -22,6 +22,7 @@ from moorage.runtime.database_servers.queries.model import (
     MAX_ROWS,
     MAX_TABLES,
     TIMEOUT_S,
+    CatalogRows,
     Format,
     Result,
     ResultColumn,
@@ -91,6 +92,15 @@ class PostgreSQLQueries:
         return catalog.detail_of(found[0][1:], columns, indexes)
 
 
+def read_catalog(access: Access, credentials: Credentials, query: str) -> list[list[str | None]]:
+    """Return the rows of a catalog query, as the tenant's user; raises ServerFailed."""
+    try:
+        with _session(access, credentials, Watchdog()) as session:
+            return session.read(query)
+    except StatementFailed as error:
+        raise ServerFailed(error.message) from error
+
+
 @contextmanager
 def _session(access: Access, credentials: Credentials, watchdog: Watchdog) -> Iterator[_Session]:
     """Connect as the tenant's user. Any error ends the session on the server as well."""
@@ -111,7 +121,7 @@ def _session(access: Access, credentials: Credentials, watchdog: Watchdog) -> It
             raise StatementFailed("the server closed the connection while the statement ran") from error
         except CopyRequested as error:
             raise StatementFailed(_NO_COPY) from error
-        except StatementFailed:  # a row that is too large: the statement still runs
+        except StatementFailed:  # a result that is too large: the statement still runs
             watchdog.fire()
             raise
         finally:
@@ -172,16 +182,13 @@ class _Session:
         return [row[0] or "unknown" for row in self.read(_TYPES, oids, modifiers)]
 
 
-class _Texts:
+class _Texts(CatalogRows):
     """Rows of a query of the platform."""
-
-    def __init__(self) -> None:
-        self.rows: list[list[str | None]] = []
 
     def describe(self, columns: Sequence[WireColumn]) -> None: ...
 
     def take(self, row: Sequence[bytes | None]) -> None:
-        self.rows.append([_text(value) for value in row])
+        self.add([_text(value) for value in row])
 
     def complete(self, tag: str) -> None: ...
 
