@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.runtime.sandbox.sandbox_support import outside_address
 
+from moorage.runtime.shim.proxy import proxy as proxy_module
 from moorage.runtime.shim.proxy.proxy import DatabaseProxy, _Client
 from moorage.runtime.shim.proxy.wire import TOO_MANY, TOO_MANY_OF_ADDRESS, MySQLWire, PostgreSQLWire, Verdict
 
@@ -181,3 +183,65 @@ async def test_connections_that_the_server_has_not_closed_yet_count() -> None:
 
     assert most_open <= 9
     assert greeting == b"greeting"
+
+
+@pytest.mark.boundary(
+    "stranger-to-platform",
+    "Clients that wait for a connection to the server of a public database fill no memory, and end at a deadline.",
+)
+@pytest.mark.parametrize(
+    ("protocol", "request_"), [("mysql", mysql(0xA00)), ("postgresql", SSL)], ids=["mysql", "postgresql"]
+)
+async def test_a_client_that_waits_for_the_server_is_not_read_and_ends_at_a_deadline(
+    protocol: str, request_: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy_module, "TLS_ANSWER_TIMEOUT_S", 0.2)
+    with socket.socket() as listener:
+        listener.bind((outside_address(), 0))
+        proxy = DatabaseProxy(listener, ("127.0.0.1", 1), protocol, 10)
+        while not proxy.server_slots.locked():
+            await proxy.server_slots.acquire()
+        await proxy.open()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(request_)
+        while not (clients := [each for each in proxy._clients if each._is_forwarded]):
+            await asyncio.sleep(0)
+        is_read = clients[0].transport is not None and clients[0].transport.is_reading()
+
+        writer.write(bytes(1 << 20))
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 10)
+
+        writer.close()
+        proxy.close()
+    assert (is_read, clients[0]._first, proxy.connections) == (False, request_, 0)
+
+
+async def test_a_client_of_mysql_that_waited_for_the_server_is_forwarded_whole_and_has_no_deadline() -> None:
+    received, size = asyncio.get_running_loop().create_future(), len(mysql(0xA00)) + (1 << 20)
+
+    async def receiving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.set_result(await reader.readexactly(size))
+        writer.close()
+
+    server = await asyncio.start_server(receiving, "127.0.0.1", 0, limit=1 << 21)
+    with socket.socket() as listener:
+        listener.bind((outside_address(), 0))
+        proxy = DatabaseProxy(listener, server.sockets[0].getsockname(), "mysql", 10)
+        while not proxy.server_slots.locked():
+            await proxy.server_slots.acquire()
+        await proxy.open()
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(mysql(0xA00))
+        while not (clients := [each for each in proxy._clients if each._is_forwarded]):
+            await asyncio.sleep(0)
+        writer.write(bytes(1 << 20))
+
+        proxy.server_slots.release()
+        data = await received
+
+        timer = clients[0]._timer
+        writer.close()
+        proxy.close()
+        server.close()
+    assert (data, timer) == (mysql(0xA00) + bytes(1 << 20), None)

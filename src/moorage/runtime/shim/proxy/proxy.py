@@ -18,7 +18,7 @@ from moorage.core.kit.processes.process import raise_open_files_limit
 from moorage.runtime.shim.proxy.wire import TOO_MANY, TOO_MANY_OF_ADDRESS, WIRES, Verdict, Wire
 
 FIRST_REQUEST_TIMEOUT_S = 5.0  # a client sends its first request within one round trip
-TLS_ANSWER_TIMEOUT_S = 30.0  # for the server's answer to the TLS request; a restarting server may take long
+TLS_ANSWER_TIMEOUT_S = 30.0  # for a connection to the server and its answer; a restarting server may take long
 SERVER_CLOSE_TIMEOUT_S = 5.0  # after the client disconnected; a server in a long query does not read its socket
 BACKLOG = 511
 BUFFER_BYTES = 256 * 1024
@@ -178,10 +178,7 @@ class _Client(_Leg):
 
     def data_received(self, data: bytes) -> None:
         if self._is_forwarded:
-            if self.peer is None or self.peer.transport is None:  # The connection to the server is not open yet.
-                self._first += data
-            else:
-                self.peer.transport.write(data)
+            super().data_received(data)  # Reading is paused while there is no connection to the server.
             return
         self._first += data
         self._handle_first()
@@ -212,19 +209,18 @@ class _Client(_Leg):
         """Forward `data` and everything that follows."""
         self._proxy.mark_active(self)
         self._is_forwarded = True
-        has_deadline = self.awaits_tls_answer and not self._wire.server_speaks_first
-        self._set_timer(TLS_ANSWER_TIMEOUT_S if has_deadline else None)
         if self.peer is not None and self.peer.transport is not None:
+            self._set_timer(None)  # Only a server that speaks first has a connection here.
             self.peer.transport.write(data)
             return
+        assert self.transport is not None
+        self.transport.pause_reading()  # until the data can be forwarded
+        self._set_timer(TLS_ANSWER_TIMEOUT_S)
         self._first = data
         if self._connecting is None:
             self._connect_server()
 
     def _connect_server(self) -> None:
-        assert self.transport is not None
-        if not self._wire.server_speaks_first or self._is_forwarded:
-            self.transport.pause_reading()  # until the data can be forwarded
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
@@ -244,6 +240,8 @@ class _Client(_Leg):
             return
         if self._is_forwarded and server.transport is not None:
             server.transport.write(self._take_first())
+            if self._wire.server_speaks_first or not self.awaits_tls_answer:
+                self._set_timer(None)
         self.transport.resume_reading()
 
     def on_tls_accepted(self) -> None:
