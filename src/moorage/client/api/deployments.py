@@ -104,14 +104,25 @@ class Deployments:
         return self._transport.call(Call("GET", f"/v1/projects/{path_part(name)}/previews"), List[models.PreviewOut])
 
     def approve_preview(
-        self, name: str, number: int | str, *, wait: int | None = None, idempotency_key: str | None = None
+        self,
+        name: str,
+        number: int | str,
+        *,
+        commit_sha: str | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
     ) -> models.PreviewOut:
-        """Approve a build of a fork's commit, without the project's secrets."""
+        """Approve a build of a fork's commit, without the project's secrets.
+
+        `commitSha` is the reviewed commit: its full id, or the 12 characters of `commitId`. If the pull
+        request has another commit by now, the response is 409 and nothing is built.
+        """
         return self._transport.call(
             Call(
                 "POST",
                 f"/v1/projects/{path_part(name)}/previews/{path_part(number)}/approve",
                 query={"wait": wait},
+                body=models.ApprovePreviewInput(commit_sha=commit_sha),
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),

@@ -36,7 +36,10 @@ class Identity:
         )
 
     def demo_login(self, *, idempotency_key: str | None = None) -> models.DemoLogin:
-        """Log in as the demo user. Development only."""
+        """Log in as the demo user. Development only.
+
+        Needs a `Host` that is an IP address, `localhost`, or the host of the platform's settings.
+        """
         return self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), models.DemoLogin)
 
     def set_up(

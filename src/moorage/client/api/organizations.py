@@ -151,7 +151,11 @@ class Organizations:
         )
 
     def read_billing(self) -> models.BillingStatus:
-        """Return the plan and card status, and the link to the payment portal."""
+        """Return the plan and card status, and the link to the payment portal.
+
+        `checkoutReference` is the `client_reference_id` of the organization's checkouts at Stripe. It is
+        null below admin, and without a signing secret of Stripe.
+        """
         return self._transport.call(Call("GET", "/v1/billing"), models.BillingStatus)
 
     def read_limits(self) -> models.Limits:

@@ -36,7 +36,10 @@ class AsyncIdentity:
         )
 
     async def demo_login(self, *, idempotency_key: str | None = None) -> models.DemoLogin:
-        """Log in as the demo user. Development only."""
+        """Log in as the demo user. Development only.
+
+        Needs a `Host` that is an IP address, `localhost`, or the host of the platform's settings.
+        """
         return await self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), models.DemoLogin)
 
     async def set_up(

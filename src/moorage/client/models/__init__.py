@@ -37,8 +37,8 @@ _NAMES = {
     RestoreDatabaseInput ServerDetails UpdateBackupsInput
     """,
     "models.deployments": """
-    DeployInput DeploymentActor DeploymentOut DeploymentRef DeploymentStarted DeploymentStatusInfo PreviewOut
-    RollbackInput SwapOut
+    ApprovePreviewInput DeployInput DeploymentActor DeploymentOut DeploymentRef DeploymentStarted
+    DeploymentStatusInfo PreviewOut RollbackInput SwapOut
     """,
     "models.domains": """
     AddCustomDomainInput CertificateStatus CustomDomain DnsRecord DomainDeleted DomainStatus

@@ -76,6 +76,7 @@ class PreviewOut(Model, kw_only=True):
     title: str
     branch: str
     commit_id: str | None
+    commit_sha: str
     fork: bool
     created_at: str
     updated_at: str
@@ -88,3 +89,7 @@ class DeployInput(Model, kw_only=True):
 
 class RollbackInput(Model, kw_only=True):
     deployment_uuid: str
+
+
+class ApprovePreviewInput(Model, kw_only=True):
+    commit_sha: str | msgspec.UnsetType = msgspec.UNSET

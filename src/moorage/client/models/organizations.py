@@ -50,6 +50,7 @@ class BillingStatus(Model, kw_only=True):
     paid: bool
     card_verified: bool
     portal_url: str | None
+    checkout_reference: str | None
 
 
 class Limits(Model, kw_only=True):
