@@ -12,7 +12,8 @@ from tests.core.net.outbound_servers import Request, always, answer, serve
 from moorage.core.net.http1 import MAX_HEAD_BYTES, BadResponse, CutOff, Response, connect, encode_request
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: x\r\n\r\n"
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = CHUNKED_HEAD + b"2\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: x\r\n\r\n"
 UNFRAMED = b"HTTP/1.1 200 OK\r\n\r\nhello"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
 
@@ -84,6 +85,60 @@ def test_a_compressed_body_that_is_incomplete_is_refused() -> None:
 
     with pytest.raises(BadResponse):
         response.end()
+
+
+@pytest.mark.boundary("tenant-to-network", "A response without an end takes a bounded amount of memory and CPU time.")
+@pytest.mark.parametrize(
+    ("head", "piece", "is_cut"),
+    [
+        (gzip.compress(b"hello"), b"x" * 1000, False),
+        (gzip.compress(b"hello") + b"x", b"x", False),
+        (gzip.compress(b"")[:10], bytes((0, 0, 0, 0xFF, 0xFF)) * 200, True),
+    ],
+    ids=["after the content", "in one piece", "blocks without content"],
+)
+def test_a_compressed_body_ends_with_its_content(head: bytes, piece: bytes, is_cut: bool) -> None:
+    response = Response(max_body_bytes=1000)
+    response.feed(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + head)
+
+    fed = feed_until_complete(response, piece)
+
+    assert fed <= MAX_HEAD_BYTES + 3000
+    assert (bytes(response.body.data), response.body.is_cut) == (b"" if is_cut else b"hello", is_cut)
+    assert not response.can_keep_alive
+
+
+@pytest.mark.boundary("tenant-to-network", "A response without an end takes a bounded amount of memory and CPU time.")
+@pytest.mark.parametrize(
+    "start", [b"0\r\nX: ", b"0\r\n", b"1;x=", b"1\r\nx\r\n1;x="], ids=["trailer", "name", "extension", "second chunk"]
+)
+@pytest.mark.parametrize("stores_body", [True, False])
+def test_a_body_without_an_end_is_refused_after_as_many_bytes_as_a_head(start: bytes, stores_body: bool) -> None:
+    response = Response(stores_body=stores_body)
+    response.feed(CHUNKED_HEAD + start)
+
+    with pytest.raises(BadResponse):
+        feed_until_complete(response, b"x" * 1000, most_bytes=MAX_HEAD_BYTES + 1000)
+
+
+def test_many_small_chunks_are_no_head() -> None:
+    response = Response()
+    response.feed(CHUNKED_HEAD)
+
+    for _ in range(200):
+        response.feed(b"1\r\nx\r\n" * 100)
+    response.feed(b"0\r\n\r\n")
+
+    assert (response.is_complete, len(response.body.data)) == (True, 20_000)
+
+
+def feed_until_complete(response: Response, piece: bytes, most_bytes: int = 1_000_000) -> int:
+    """Return the number of bytes that were fed."""
+    fed = 0
+    while not response.is_complete and fed < most_bytes:
+        response.feed(piece)
+        fed += len(piece)
+    return fed
 
 
 @pytest.mark.parametrize("stores_body", [True, False])

@@ -53,14 +53,16 @@ def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]],
 class Body:
     """A decoded body, truncated at a limit that also bounds decompression."""
 
-    __slots__ = ("_coding", "_limit", "_unpacker", "data", "is_cut")
+    __slots__ = ("_coding", "_limit", "_packed_bytes", "_unpacker", "data", "has_ended", "is_cut")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._coding: bytes | None = None
         self._unpacker: Any = None
+        self._packed_bytes = 0
         self.data = bytearray()
         self.is_cut = False
+        self.has_ended = False  # Further bytes do not belong to the body.
 
     def set_coding(self, coding: bytes) -> None:
         if coding in (b"gzip", b"x-gzip", b"deflate"):
@@ -70,16 +72,24 @@ class Body:
         self.data += self._unpack(chunk) if self._coding else chunk
         if len(self.data) > self._limit:
             del self.data[self._limit :]
-            self.is_cut = True
+            self.is_cut = self.has_ended = True
 
     def _unpack(self, chunk: bytes) -> bytes:
         if self._unpacker is None:
             self._unpacker = zlib.decompressobj(self._window(chunk))
+        elif self._unpacker.eof:  # zlib would store all further bytes.
+            self.has_ended = True
+            return b""
         try:
             # One byte above the limit shows that the body is longer.
             data: bytes = self._unpacker.decompress(chunk, self._limit - len(self.data) + 1)
         except zlib.error as error:
             raise BadResponse(NOT_DECODABLE) from error
+        self._packed_bytes += len(chunk)
+        if self._unpacker.eof:
+            self.has_ended = bool(self._unpacker.unused_data)
+        elif self._packed_bytes > 2 * self._limit + MAX_HEAD_BYTES:  # for example endless blocks without content
+            self.is_cut = self.has_ended = True
         return data
 
     def _window(self, chunk: bytes) -> int:
@@ -100,13 +110,14 @@ class _Discarded(Body):
 
     def add(self, chunk: bytes) -> None:
         self._limit -= len(chunk)
-        self.is_cut = self._limit < 0
+        self.is_cut = self.has_ended = self._limit < 0
 
 
 class Response:
     """Incremental parser of one response; interim responses (1xx) and trailers are skipped.
 
-    The response is complete at its end, or where its body exceeds `max_body_bytes`.
+    The response is complete at its end, or where its body exceeds `max_body_bytes` or has data after its compressed
+    content.
     """
 
     def __init__(self, *, is_head: bool = False, max_body_bytes: int = UNLIMITED, stores_body: bool = True) -> None:
@@ -117,7 +128,7 @@ class Response:
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._is_head = is_head
         self._is_framed = False  # The head defines the end of the body; otherwise it is the end of the connection.
-        self._unparsed = 0
+        self._unparsed = 0  # bytes since the start, the end of the head or the last piece of the body
         self._parser: Any = HttpResponseParser(self)
 
     @cached_property
@@ -128,8 +139,7 @@ class Response:
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes; raises BadResponse."""
-        if not self.status:
-            self._unparsed += len(data)
+        self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -138,7 +148,8 @@ class Response:
             if not self.is_complete:
                 cause = error.__context__  # An exception of a callback below.
                 raise cause if isinstance(cause, BadResponse) else BadResponse(NOT_HTTP) from error
-        if not self.status and self._unparsed > MAX_HEAD_BYTES:
+        # The parser stores a field without an end, and does not report it: this may be a trailer, too.
+        if self._unparsed > MAX_HEAD_BYTES and not self.is_complete:
             raise BadResponse(NOT_HTTP)
 
     def end(self) -> None:
@@ -164,7 +175,7 @@ class Response:
             return
         if status < 100 or (self._unparsed > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES):
             raise BadResponse(NOT_HTTP)
-        self.status = status
+        self.status, self._unparsed = status, 0
         for name, value in self._raw_headers:
             if len(name) not in _LENGTHS:
                 continue
@@ -178,8 +189,9 @@ class Response:
 
     def on_body(self, chunk: bytes) -> None:
         if not self.is_complete:
+            self._unparsed = 0
             self.body.add(chunk)
-            if self.body.is_cut:
+            if self.body.has_ended:
                 self._complete()
 
     def on_message_complete(self) -> None:
