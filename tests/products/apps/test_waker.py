@@ -16,13 +16,14 @@ from tests.ports import free_port
 
 from moorage.core.net import error_pages
 from moorage.gateway.caddy import find_caddy
-from moorage.products.apps.waker import Waker
+from moorage.products.apps.waker import MAX_EMPTY_LINES, MAX_INTERIM_RESPONSES, Waker
 from moorage.runtime.engines.ports import Address
 
 pytestmark = pytest.mark.anyio
 
 GET = b"GET /page?x=1 HTTP/1.1\r\nHost: Harbor.example.com:8443\r\nX-Own: 1\r\nConnection: keep-alive\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello"
+EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
 PATIENCE_S = 20.0
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -361,7 +362,12 @@ async def test_an_answer_before_the_end_of_the_body_arrives(path: Path) -> None:
     [
         (b"HTTP/1.0 200 OK\nContent-Type: text/plain\n\nuntil I hang up", 200, b"\r\n\r\nuntil I hang up"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"close\r\n\r\n"),
-        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK, 103, b"hello"),
+        (EARLY_HINTS + OK, 103, b"hello"),
+        (EARLY_HINTS * MAX_INTERIM_RESPONSES + OK, 103, b"hello"),
+        (EARLY_HINTS * (MAX_INTERIM_RESPONSES + 1) + OK, 103, b"}}"),
+        (b"\r\n" * MAX_EMPTY_LINES + OK, 200, b"hello"),
+        (b"\n" * 60_000 + OK, 502, b"}}"),
+        (b"HTTP/1.1 200 OK\n" + b"X:\n" * 20_000 + b"\nhello", 200, b"hello"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut", 200, b"\r\n\r\ncut"),
         (b"", 502, b"}}"),
         (b"not http\r\n", 502, b"}}"),
@@ -397,6 +403,7 @@ async def test_an_answer_to_head_has_no_body_whatever_its_length_says(path: Path
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", 431),
+        (b"\n" * (MAX_EMPTY_LINES + 1) + GET, 400),
         (b"GET / HTTP/1.1\r\nno header\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),

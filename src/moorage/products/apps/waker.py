@@ -25,6 +25,8 @@ from moorage.core.net.http1 import BadResponse, Response
 from moorage.runtime.engines.ports import Address
 
 MAX_HEAD_BYTES = 64 * 1024
+MAX_EMPTY_LINES = 16  # before the start line
+MAX_INTERIM_RESPONSES = 16
 READ_HEAD_TIMEOUT_S = 30.0
 CHUNK_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 5.0
@@ -66,6 +68,10 @@ def absent(why: str) -> Refusal:
     """Return the answer for an app whose machine does not answer."""
     page = ErrorPage(503, "internal", "The app is not available", f"The app is not available: {why}", retry_after_s=30)
     return Refusal(page)
+
+
+def _no_answer() -> Refusal:
+    return Refusal(ErrorPage(502, "internal", "No answer", "The app gave no answer"))
 
 
 def _bad_request(message: str, status: int = 400) -> Refusal:
@@ -300,25 +306,29 @@ class _App:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._held = b""
+        self._held = bytearray()  # Deleting at its start does not copy the rest.
         self._loop = asyncio.get_running_loop()
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
 
     async def read(self) -> bytes:
-        data, self._held = self._held, b""
+        data, self._held = bytes(self._held), bytearray()
         return data or await self._loop.sock_recv(self._sock, CHUNK_BYTES)
 
     async def readline(self) -> bytes:
         """Return a line; without a newline if it is too long or at EOF."""
-        while b"\n" not in self._held and len(self._held) <= MAX_HEAD_BYTES:
+        searched = 0
+        while (newline := self._held.find(b"\n", searched)) < 0 and len(self._held) <= MAX_HEAD_BYTES:
+            searched = len(self._held)
             data = await self._loop.sock_recv(self._sock, CHUNK_BYTES)
             if not data:
                 break
             self._held += data
-        line, end, self._held = self._held.partition(b"\n")
-        return line + end
+        length = newline + 1 or len(self._held)
+        line = bytes(self._held[:length])
+        del self._held[:length]
+        return line
 
     def close(self) -> None:
         """Close the connection; bytes already sent, such as a close frame, still arrive."""
@@ -356,7 +366,7 @@ async def _read_request(client: _Client) -> Head:
 async def _read_head(reader: asyncio.StreamReader | _App) -> Head:
     """Read up to the empty line; accepts bare LF. Raises NotHttp and Gone."""
     lines: list[bytes] = []
-    size = 0
+    size = empty = 0
     while True:
         try:
             line = await reader.readline()
@@ -372,6 +382,10 @@ async def _read_head(reader: asyncio.StreamReader | _App) -> Head:
             lines.append(line)
         elif lines:
             return Head(lines[0], [_field(each) for each in lines[1:]])
+        else:
+            empty += 1
+            if empty > MAX_EMPTY_LINES:
+                raise NotHttp("there is no start line")
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
@@ -415,7 +429,11 @@ async def _forward_body(client: _Client, app: _App) -> None:
 async def _forward_response(app: _App, client: _Client, request: Head) -> None:
     """Forward a response; raises Refusal without one, Gone for an incomplete one."""
     head = await _read_response(app)
+    interim = 0
     while 100 <= head.status < 200 and head.status != UPGRADED:
+        interim += 1
+        if interim > MAX_INTERIM_RESPONSES:
+            raise _no_answer()
         await client.send(head.wire())
         head = await _read_response(app)
     if head.status == UPGRADED:
@@ -432,7 +450,7 @@ async def _read_response(app: _App) -> Head:
     try:
         return await _read_head(app)
     except (NotHttp, Gone, ConnectionError):
-        raise Refusal(ErrorPage(502, "internal", "No answer", "The app gave no answer")) from None
+        raise _no_answer() from None
 
 
 async def _forward_rest(app: _App, client: _Client, head: bytes) -> None:
