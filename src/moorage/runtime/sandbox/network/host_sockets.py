@@ -16,7 +16,7 @@ from moorage.runtime.sandbox.network.callers import Address
 
 _SYSCTL = Path("/proc/sys/net/ipv4")
 _DEFAULT_RANGE = (32768, 60999)
-_MAX_ATTEMPTS = 16
+_MAX_ATTEMPTS = 32
 _ANY: dict[int, str] = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a client's port, no server's
 
 # (level, option, bytes) of options that a program sets before it connects and expects to hold afterwards
@@ -38,8 +38,20 @@ class HostPorts:
 
     def __init__(self) -> None:
         low, high = _client_range()
-        self._ports = range((low + high) // 2, high + 1)  # The lower half is left to the host.
-        self._reserved = _reserved_ports()
+        self.ports = range((low + high) // 2, high + 1)  # The lower half is left to the host.
+        self.reserved = _reserved_ports()
+
+
+class SandboxPorts:
+    """Client ports for one sandbox: a random half of those for sandboxes.
+
+    The supervisor does not see that a sandbox closes a socket, so it cannot count them. With its own half, no sandbox
+    uses up the ports of other sandboxes towards an address.
+    """
+
+    def __init__(self, host: HostPorts) -> None:
+        self._host = host
+        self._own = random.getrandbits(len(host.ports))  # one bit per port
 
     def start_connecting(self, like: socket.socket, address: Address) -> tuple[socket.socket, int]:
         """Start connecting a new socket with the options of `like`; return its errno too.
@@ -60,11 +72,15 @@ class HostPorts:
         return host, code
 
     def _choose(self) -> int:
-        for _ in range(len(self._ports)):
-            port = random.choice(self._ports)  # noqa: S311 - ports are no secret
-            if port not in self._reserved:
+        for _ in range(len(self._host.ports)):
+            port = random.choice(self._host.ports)  # noqa: S311 - ports are no secret
+            if self.has(port):
                 break
         return port
+
+    def has(self, port: int) -> bool:
+        """Whether the sandbox may use a port of the range."""
+        return port not in self._host.reserved and bool(self._own >> (port - self._host.ports.start) & 1)
 
 
 def _bind(host: socket.socket, port: int) -> int:

@@ -26,7 +26,7 @@ from moorage.runtime.sandbox import syscalls
 from moorage.runtime.sandbox.network import binds, callers
 from moorage.runtime.sandbox.network.alarm import Alarm
 from moorage.runtime.sandbox.network.callers import Address
-from moorage.runtime.sandbox.network.host_sockets import HostPorts
+from moorage.runtime.sandbox.network.host_sockets import SandboxPorts
 from moorage.runtime.sandbox.network.listeners import AppListener, AppListeners
 from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
@@ -58,7 +58,7 @@ class SocketCalls:
     policy: NetworkPolicy
     own: OwnNetworks
     alarm: Alarm
-    ports: HostPorts
+    ports: SandboxPorts
     app_listeners: AppListeners | None = None
     replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

@@ -23,7 +23,7 @@ from moorage.core.kit.records import dataclass
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.alarm import Alarm
-from moorage.runtime.sandbox.network.host_sockets import HostPorts
+from moorage.runtime.sandbox.network.host_sockets import HostPorts, SandboxPorts
 from moorage.runtime.sandbox.network.listeners import AppListeners
 from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.resolver import Resolver, Upstream
@@ -76,9 +76,8 @@ class SandboxNetwork:
             udp = opened.enter_context(socket.socket(fileno=sockets.udp_fd))
             tcp = opened.enter_context(socket.socket(fileno=sockets.tcp_fd))
             namespace = callers.namespace_of(udp)
-            self._calls = SocketCalls(
-                self._listener, namespace, policy, shared.own, shared.alarm, shared.ports, app_listeners
-            )
+            ports = SandboxPorts(shared.ports)
+            self._calls = SocketCalls(self._listener, namespace, policy, shared.own, shared.alarm, ports, app_listeners)
             opened.pop_all()
         self._resolver = Resolver(shared.upstream, udp, tcp, outside=policy.outside)
         self._resume()
