@@ -280,6 +280,19 @@ def test_a_manifest_that_a_browser_would_show_as_a_page_is_refused(harbor: Harbo
     assert (answer.status, answer.code) == (400, "MANIFEST_INVALID")
 
 
+@pytest.mark.boundary("tenant-to-tenant", "A manifest of an image delays requests of other organizations a little.")
+def test_a_large_manifest_is_accepted_and_one_with_millions_of_values_refused(harbor: Harbor) -> None:
+    for body in parts():
+        harbor.push_blob("large", body)
+
+    large = harbor.put_manifest("large", "v1", image() | {"annotations": {"note": "x" * 3_000_000}})
+    costly = harbor.put_manifest("large", "v2", image() | {"annotations": [[]] * 900_000})
+
+    assert large.status == 201
+    assert (costly.status, costly.code) == (400, "MANIFEST_INVALID")
+    assert "100,000 values" in costly.message
+
+
 def test_documents_that_are_no_manifest_are_refused(harbor: Harbor) -> None:
     harbor.begin("odd")
     for body in (b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"manifests": 7}', b"\xff"):

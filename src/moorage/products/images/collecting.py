@@ -11,7 +11,7 @@ import msgspec
 from moorage.core.db.tx import Tx
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import NotFound
-from moorage.products.images import deploying, documents, service
+from moorage.products.images import deploying, service
 from moorage.products.images.documents import Document
 from moorage.products.images.failures import Refused
 from moorage.products.images.manifest_http import Manifests
@@ -54,7 +54,7 @@ async def _collect(run: Run, repository: Repository, manifests: Manifests) -> No
     known: dict[str, Document] = {}
     for part in await run.read(partial(service.manifests_of, **key)):
         try:
-            known[part.digest] = documents.parse(await manifests.read(part), part.media_type)
+            known[part.digest] = await manifests.read_document(part)
         except (NotFound, Refused):
             return  # Nothing is dropped of a repository that cannot be read.
     await run.write(partial(service.collect, **key, documents=known))

@@ -6,12 +6,19 @@ has to be one that this platform can run: `runtime.images.manifests` checks that
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from moorage.core.kit.records import dataclass
 from moorage.products.images.failures import Refused
-from moorage.runtime.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, MAX_LAYERS, OCI_INDEX, OCI_MANIFEST
+from moorage.runtime.images.manifests import (
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    MAX_LAYERS,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    BadImage,
+    read_object,
+)
 from moorage.runtime.images.references import is_digest
 
 MAX_ENTRIES = 256
@@ -35,11 +42,9 @@ class Document:
 def parse(body: bytes, content_type: str) -> Document:
     """Parse a pushed manifest; raises Refused."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        raise invalid("the manifest is not JSON") from None
-    if not isinstance(document, dict):
-        raise invalid("the manifest is not an object")
+        document = read_object(body, "manifest")
+    except BadImage as error:
+        raise invalid(str(error)) from None
     media_type = content_type.partition(";")[0].strip()
     if document.get("mediaType", media_type) != media_type or not media_type:
         raise invalid("the Content-Type is not the mediaType of the manifest")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import JSON, Answer, Stream, encode
+from moorage.core.http.dispatch import LARGE_BODY_BYTES
 from moorage.core.kit.texts import whole_number
 from moorage.products.images import deploying, documents, service
 from moorage.products.images.documents import Document
@@ -25,6 +28,7 @@ from moorage.runtime.images.references import is_digest
 from moorage.runtime.images.registry import MAX_MANIFEST_BYTES
 
 MAX_PAGE = 1000
+T = TypeVar("T")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -72,14 +76,18 @@ class Manifests:
         with tempfile.TemporaryDirectory(prefix="moorage-manifest-") as folder:
             path = Path(folder, "manifest")
             await self._artifacts.fetch(part.org_id, service.hex_of(part.digest), path)
-            return path.read_bytes()
+            return await asyncio.to_thread(path.read_bytes)
+
+    async def read_document(self, part: Part) -> Document:
+        """Return a stored manifest; raises NotFound and Refused."""
+        return await _read(documents.parse, await self.read(part), part.media_type)
 
     async def _put(self, target: Target, reference: str) -> Answer:
         body = await target.request.body(MAX_MANIFEST_BYTES)
-        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        digest = await _read(_digest_of, body)
         if is_digest(reference) and reference != digest:
             raise bad_digest("the manifest does not match its digest")
-        document = documents.parse(body, target.request.header(b"content-type") or "")
+        document = await _read(documents.parse, body, target.request.header(b"content-type") or "")
         org_id = target.caller.org_id
         check = partial(_check, org_id=org_id, name=target.name, document=document)
         repository = await self._db.write(check)
@@ -94,7 +102,7 @@ class Manifests:
     async def _check_runs(self, repository: Repository, body: bytes, document: Document) -> None:
         """Raise Refused unless a tag is an image that this machine can run."""
         try:
-            parsed = manifests.parse_manifest(body, document.media_type)
+            parsed = await _read(manifests.parse_manifest, body, document.media_type)
             if isinstance(parsed, Index):
                 chosen = parsed.choose(machine.architecture())
                 find = partial(
@@ -103,9 +111,18 @@ class Manifests:
                 part = await self._db.peek(find)
                 if part is None:
                     raise Refused(404, "MANIFEST_UNKNOWN", "push the image for this machine before its index")
-                manifests.parse_manifest(await self.read(part), part.media_type)
+                await _read(manifests.parse_manifest, await self.read(part), part.media_type)
         except BadImage as error:
             raise documents.invalid(str(error)) from None
+
+
+async def _read(read: Callable[..., T], body: bytes, *options: str) -> T:
+    """Call `read` with a manifest; a large one would delay all other requests of the event loop."""
+    return await asyncio.to_thread(read, body, *options) if len(body) > LARGE_BODY_BYTES else read(body, *options)
+
+
+def _digest_of(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
 def _check(tx: Tx, org_id: int, name: str, document: Document) -> Repository:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +23,7 @@ from moorage.core.kit.records import dataclass
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy, TargetRefused
-from moorage.runtime.images.manifests import ACCEPTED, BadImage, Descriptor, Index, Manifest, parse_manifest
+from moorage.runtime.images.manifests import ACCEPTED, BadImage, Descriptor, Index, Manifest, parse_manifest, read_json
 from moorage.runtime.images.mirrors import Mirror
 from moorage.runtime.images.references import HUB, PullFailed, Reference, is_digest
 from moorage.runtime.images.sign_in import Credentials, joined, read_challenge, read_token
@@ -304,7 +303,7 @@ def _check(part: Descriptor, size: int, digest: str) -> None:
 
 def _reason(answer: Answer) -> str:
     try:
-        error = json.loads(answer.body)["errors"][0]
+        error = read_json(answer.body)["errors"][0]
         text = error.get("message") or error["code"].replace("_", " ").lower()
         return _UNPRINTABLE.sub(" ", text).strip()[:MAX_REASON] or f"HTTP status {answer.status}"
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
