@@ -44,6 +44,7 @@ LONG = {
 def assert_has_cors(answer: Answer) -> None:
     assert answer.all_of("access-control-allow-origin") == ["*"]
     assert "POST" in (answer.header("access-control-allow-methods") or "")
+    assert len(answer.all_of("access-control-allow-headers")) == 1
     assert answer.header("access-control-expose-headers") == "*"
 
 
@@ -169,11 +170,13 @@ def test_a_function_that_handles_options_is_run_for_them(platform: Platform, lan
 
 def test_failures_can_be_read_by_pages_of_other_origins_too(platform: Platform, echo: str) -> None:
     unknown = platform.fetch("no-such-function")
+    preflight = platform.fetch("no-such-function", method="OPTIONS")
     wrong = platform.fetch(echo, method="POST", body="{", headers=JSON)
+    long = platform.fetch(echo, "?" + "&".join(["a=1"] * 1001))
 
-    assert (unknown.status, wrong.status) == (404, 400)
-    assert_has_cors(unknown)
-    assert_has_cors(wrong)
+    assert [answer.status for answer in (unknown, preflight, wrong, long)] == [404, 404, 400, 400]
+    for answer in (unknown, preflight, wrong, long):
+        assert_has_cors(answer)
 
 
 # What a function is given.

@@ -19,6 +19,7 @@ HTML = "text/html; charset=utf-8"
 OURS = {
     "access-control-allow-origin",
     "access-control-allow-methods",
+    "access-control-allow-headers",
     "access-control-expose-headers",
     "content-length",
     "date",

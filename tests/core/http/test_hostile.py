@@ -176,6 +176,25 @@ def test_a_bomb_of_chunks_is_refused(server: LiveServer, post: bytes, chunks: by
         check_refused(wire.reply())
 
 
+@pytest.mark.parametrize("upgrade", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"], ids=["plain", "upgrade"])
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [(b"0\r\nX: ", b"a"), (b"0\r\n", b"a"), (b"0\r\n", b"X: a\r\n"), (b"1;x=", b"a"), (b"", b"0")],
+    ids=["trailer", "name", "many trailers", "comment", "zeros"],
+)
+def test_a_body_is_refused_after_as_many_bytes_of_no_content_as_a_head(
+    server: LiveServer, post: bytes, start: bytes, piece: bytes, upgrade: bytes
+) -> None:
+    with server.dial() as wire:
+        wire.send(post + upgrade + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        wire.send_while_it_can(start + piece * 512 * KB)
+
+        reply = wire.reply()
+
+    check_refused(reply)
+    assert "64 KiB" in reply.error["message"]
+
+
 def test_a_body_shorter_than_announced_has_no_effect(server: LiveServer, post: bytes, platform: Platform) -> None:
     body = as_json({"name": "Half a pier"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 import pytest
 from tests.builders import make_member, make_org, make_token, make_user, session_for
@@ -288,6 +289,16 @@ async def test_a_key_belongs_to_an_organization_a_caller_and_a_route(yard: Yard)
     await yard.client.delete("/v1/sync", headers=KEY)
 
     assert yard.orders == ["rope", "rope", "rope", "rope", "cleared"]
+
+
+async def test_a_path_longer_than_an_index_row_has_its_own_keys(yard: Yard) -> None:
+    name = secrets.token_hex(4000)  # PostgreSQL compresses text that repeats.
+    paths = [f"/v1/berths/{name}{end}" for end in ("a", "b", "a")]
+
+    replies = [await yard.order(path) for path in paths]
+
+    assert [reply.data["number"] for reply in replies] == [1, 2, 1]
+    assert yard.orders == ["rope", "rope"]
 
 
 async def test_somebody_who_asks_under_a_role_that_ended_gets_no_stored_answer(api: Client, db: Database) -> None:

@@ -230,7 +230,38 @@ def test_a_receiver_tells_of_its_bare_refusals() -> None:
     responses = operation_of(whole_document(), "post", "/webhook")["responses"]
 
     assert responses["401"] == {"$ref": "#/components/responses/Refused"}
-    assert set(responses) == {"200", "400", "401", "500"}
+    assert set(responses) == {"200", "400", "401", "429", "500"}
+
+
+def test_a_receiver_shows_its_body_and_the_headers_of_its_sender() -> None:
+    headers = {
+        "/webhook": ["Stripe-Signature"],
+        "/api/v1/webhook/github-events": ["X-Hub-Signature-256", "X-GitHub-Delivery", "X-GitHub-Event"],
+    }
+    for path, names in headers.items():
+        operation = operation_of(whole_document(), "post", path)
+
+        assert [(each["name"], each["in"], each["required"]) for each in operation["parameters"]] == [
+            (name, "header", True) for name in names
+        ]
+        assert operation["requestBody"] == {
+            "required": True,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+
+
+def test_the_file_of_an_upload_is_required() -> None:
+    schemas = {
+        operation["operationId"]: operation["requestBody"]["content"]["multipart/form-data"]["schema"]["allOf"][1]
+        for item in whole_document()["paths"].values()
+        for operation in item.values()
+        if "multipart/form-data" in operation.get("requestBody", {}).get("content", {})
+    }
+
+    assert set(schemas) == {"upload_site", "create_function", "deploy_function"}
+    assert schemas["upload_site"]["required"] == ["staticFiles"]
+    for name in ("create_function", "deploy_function"):
+        assert schemas[name]["anyOf"] == [{"required": ["code"]}, {"required": ["file"]}]
 
 
 def test_pages_and_cursors_show_their_bounds(drawn: dict[str, Any]) -> None:

@@ -196,11 +196,17 @@ async def test_a_file_at_the_limit_is_taken_and_one_byte_more_is_refused_by_name
     assert quay.left_behind == []
 
 
+async def test_a_file_over_the_limit_is_refused_by_its_name_and_the_first_one(quay: Quay) -> None:
+    over = await quay.send(part("extra", b"x" * (LIMIT + 1), "a"), END)
+
+    assert over.error["fields"] == dict.fromkeys(("code", "extra"), "is larger than 2 MB")
+
+
 async def test_a_body_announced_too_large_is_refused_before_any_of_it_is_read(quay: Quay) -> None:
     reply = await quay.send(content_length=str(LIMIT + MAX_FIELD_BYTES + 1))
 
     assert reply.status == 400
-    assert reply.error["fields"] == {"code": "is larger than 2 MB"}
+    assert reply.error["fields"] == dict.fromkeys(("code", "extra"), "is larger than 2 MB")
     assert not quay.folder.exists() or quay.left_behind == []
 
 
@@ -208,7 +214,7 @@ async def test_a_body_that_grows_too_large_is_refused_whatever_was_announced(qua
     reply = await quay.stream([part("unknown", b"", "big")[:-2], *[b"x" * 65536] * 100])
 
     assert reply.status == 400
-    assert reply.error["fields"] == {"code": "is larger than 2 MB"}
+    assert reply.error["fields"] == dict.fromkeys(("code", "extra"), "is larger than 2 MB")
     assert quay.forms == []
     assert quay.left_behind == []
 
@@ -298,9 +304,7 @@ async def test_a_form_that_is_broken_is_refused_and_leaves_nothing(quay: Quay, b
 @pytest.mark.parametrize(
     "body",
     [
-        part("code", b"x", "a") + part("code", b"y", "b"),
-        part("name", b"x") + part("name", b"y"),
-        part("code", b"x", "a") + part("code", b"y"),
+        part("unknown", b"x") + part("unknown", b"y"),
         part("", b"x"),
         f"--{EDGE}\r\nContent-Type: text/plain\r\n\r\nx\r\n".encode(),
         f"--{EDGE}\r\nContent-Disposition: form-data\r\n\r\nx\r\n".encode(),
@@ -310,6 +314,22 @@ async def test_a_part_without_a_name_or_with_one_twice_is_refused(quay: Quay, bo
     reply = await quay.send(body, END)
 
     check_refused(reply, "without a name, or a name twice")
+    assert quay.left_behind == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("code", part("code", b"x", "a") + part("code", b"y", "b")),
+        ("code", part("code", b"x", "a") + part("code", b"y")),
+        ("name", part("name", b"x") + part("name", b"y")),
+        ("name", part("name", b"x") + part("name", b"y", "b")),
+    ],
+)
+async def test_a_known_name_twice_is_refused_by_name(quay: Quay, name: str, body: bytes) -> None:
+    reply = await quay.send(body, END)
+
+    assert (reply.status, reply.error["fields"]) == (400, {name: "is there twice"})
     assert quay.left_behind == []
 
 

@@ -87,8 +87,8 @@ def test_fields_after_the_last_chunk_are_no_headers(server: LiveServer, platform
     check_refused(reply, 401)
 
 
-def test_a_flood_of_fields_after_the_last_chunk_does_no_harm(server: LiveServer, post: bytes) -> None:
-    chunks = in_chunks(as_json({"name": "Pier"})).removesuffix(b"\r\n") + b"X-T: aaaaaaaaaa\r\n" * 200_000 + b"\r\n"
+def test_sixty_kilobytes_of_fields_after_the_last_chunk_are_ignored(server: LiveServer, post: bytes) -> None:
+    chunks = in_chunks(as_json({"name": "Pier"})).removesuffix(b"\r\n") + b"X-T: aaaaaaaaaa\r\n" * 3500 + b"\r\n"
 
     reply = server.ask(post + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
 

@@ -76,6 +76,10 @@ def make_yard(db: Database) -> Yard:
     async def outside(body: OrderInput) -> Order:
         return yard.take(body)
 
+    @router.post("/berths/{name}")
+    def moor(tx: Tx, name: str, body: OrderInput) -> Order:
+        return yard.take(body)
+
     @router.post("/slow")
     async def slow(body: OrderInput, write: Write) -> Order:
         yard.started.set()

@@ -265,6 +265,20 @@ async def test_requests_that_are_sent_ahead_count() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("body", [b"", b"1\r\nx\r\n"], ids=["no body", "body"])
+async def test_an_incomplete_trailer_counts(body: bytes) -> None:
+    guard = guard_of(loose=15 * KB, loose_guaranteed=1 * KB, loose_extra=0)
+    head = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async with serving(Listener(accept, guard=guard)) as server:
+        streams = await server.connect(head + body + b"0\r\nX: " + b"x" * 20 * KB)
+        refused = await status_of(streams)
+
+    assert refused == 429
+    assert guard.budget.total == 0
+
+
+@pytest.mark.anyio
 async def test_a_large_body_that_is_sent_ahead_is_not_read_before_its_turn() -> None:
     guard, held = guard_of(), asyncio.Event()
 

@@ -62,6 +62,7 @@ def test_an_address_names_a_function_its_path_and_its_query(target: bytes, found
     parsed = web.TargetCache().find(target)
 
     assert parsed is not None
+    assert parsed.query is not None
     assert (parsed.org, parsed.name, parsed.rest, parsed.query.decode()) == found
 
 
@@ -70,7 +71,7 @@ def test_an_address_names_a_function_its_path_and_its_query(target: bytes, found
     [
         *(b"/", b"/api/v1/web/org_12/default/", b"/api/v1/web/org_x/default/hello", b"/api/v1/web/org_12/other/hello"),
         *(BASE.upper(), BASE + b"!", BASE + b"#x", b"/x" + BASE, BASE + b"a" * 64, b"*", b"http://a" + BASE),
-        *(BASE + b"?" + b"&".join([b"a=1"] * 1001), b"/api/v1/web/org_12345678901234567890/default/hello"),
+        b"/api/v1/web/org_12345678901234567890/default/hello",
     ],
 )
 def test_any_other_address_is_nothing(target: bytes) -> None:
@@ -172,8 +173,65 @@ def test_a_body_that_says_it_is_json_and_is_not_is_refused(body: bytes, space: b
 
 
 def test_a_form_with_too_many_fields_is_refused() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as refused:
         params(b"&".join([b"a=1"] * 10_001), FORM)
+
+    assert refused.value.failure is answers.LONG_FORM
+
+
+def test_a_query_with_too_many_fields_is_refused_unless_the_function_parses_it_itself() -> None:
+    most, more = b"&".join([b"a=1"] * 1000), b"&".join([b"a=1"] * 1001)
+
+    with pytest.raises(Refused) as refused:
+        params(target=BASE + b"?" + more)
+
+    assert refused.value.failure is answers.LONG_QUERY
+    assert params(target=BASE + b"?" + more, raw=True)["__ow_query"] == more.decode()
+    assert own(params(target=BASE + b"?" + most)) == {"a": "1"}
+
+
+FORGED = b"a=1&__ow_body=evil&__ow_isBase64Encoded=true&__ow%5Fbody=evil"
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "kind", "expected"),
+    [
+        (FORGED, b"", None, {"a": "1"}),
+        (FORGED, b"text", "text/plain", {"a": "1", "__ow_body": "text"}),
+        (FORGED, b"[1]", JSON, {"a": "1", "__ow_body": [1]}),
+        (b"", FORGED, FORM, {"a": "1"}),
+        (FORGED, b'{"b": 1.10, "__ow_body": {"c": [1]}, "__ow_isBase64Encoded": true}', JSON, {"a": "1", "b": 1.1}),
+        (b"", rb'{"\u005f\u005fow_body": 1, "b": "\u00e9", "__ow_body": 2}', JSON, {"b": "é"}),
+        (b"", b'{"__ow_body": null}', JSON, {}),
+        (b"", b'{"b": {"__ow_body": 1}, "c": "__ow_body"}', JSON, {"b": {"__ow_body": 1}, "c": "__ow_body"}),
+        (b"", b'{"__ow_body": "evil"}', None, {}),
+    ],
+)
+def test_params_of_the_body_that_only_the_edge_sets_cannot_be_forged(
+    query: bytes, body: bytes, kind: str | None, expected: dict[str, Any]
+) -> None:
+    assert own(params(body, kind, target=BASE + b"?" + query)) == expected
+
+
+def test_numbers_beside_a_removed_member_keep_their_digits() -> None:
+    made = web.params_of(
+        Request(b"POST", BASE, [(b"content-type", JSON.encode())], b'{"n": 1.00000000000000000001, "__ow_body": 1}'),
+        web.FunctionTarget("12", "hello", b"", b"", OWN),
+        b"{}",
+        raw=False,
+    )
+
+    assert b'"n":1.00000000000000000001,' in made
+
+
+def test_a_large_json_body_with_a_member_that_only_the_edge_sets_is_refused() -> None:
+    large = b'"x": "' + b"a" * 70_000 + b'"'
+
+    with pytest.raises(Refused) as refused:
+        params(b'{"__ow_body": 1, ' + large + b"}", JSON)
+
+    assert refused.value.failure is answers.RESERVED
+    assert own(params(b'{"b": {"__ow_body": 1}, ' + large + b"}", JSON))["b"] == {"__ow_body": 1}
 
 
 @given(st.lists(st.sampled_from(["%", "4", "1", "=", "&", "+", "é", "a", "%41", "%C3", "%a9", "\xff", "%f0%9F", "\n"])))
@@ -316,6 +374,37 @@ def test_a_function_that_answers_for_itself_who_may_read_it_is_left_to_it() -> N
 
     assert head.lines == b"Access-Control-Allow-Origin: https://a.test\r\n"
     assert head.cors == b""
+
+
+def test_a_cors_header_of_a_function_replaces_that_of_the_edge() -> None:
+    head = web.reply_head(b'[["access-control-allow-headers", "X-Mine"]]', OWN)
+
+    assert head.lines == b"access-control-allow-headers: X-Mine\r\n"
+    assert b"access-control-allow-origin: *\r\n" in head.cors
+    assert b"access-control-allow-headers" not in head.cors
+
+
+@pytest.mark.parametrize(
+    ("requested", "allowed"),
+    [
+        (b"authorization, x-mine", b"authorization, x-mine"),
+        (b"<b>", b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"),
+        (None, b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"),
+    ],
+)
+def test_a_preflight_allows_the_headers_that_it_asks_for_and_has_each_header_once(
+    requested: bytes | None, allowed: bytes
+) -> None:
+    asked = [] if requested is None else [(b"access-control-request-headers", requested)]
+
+    answer = answers.preflight(Request(b"OPTIONS", BASE, asked, b""))
+
+    head = answers.render(answer, request_id=b"1", date=b"", connection=b"", is_head=False)
+    names = [line.partition(b":")[0] for line in head.split(b"\r\n")[1:] if line]
+    assert b"access-control-allow-headers: " + allowed + b"\r\n" in head
+    assert b"access-control-allow-origin: *\r\n" in head
+    assert b"DELETE" in dict(answer.headers)[b"access-control-allow-methods"]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(

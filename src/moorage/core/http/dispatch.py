@@ -199,6 +199,7 @@ class Dispatcher:
         request.token = token = _token(request, route, mount)
         target = mount or route
         if target is not None and not target.is_counted:
+            request.count_failure = functools.partial(self._count_credential, request, False)
             return
         request.count_request = functools.partial(self._count_credential, request)
         if token is None or (mount is None and (route is None or route.scope is Scope.PUBLIC)):
@@ -388,7 +389,7 @@ class Dispatcher:
         return idempotency.Claim(
             org_id=caller.org_id or 0,
             actor=caller.actor,
-            route=f"{request.method} {request.path}",
+            route=idempotency.route_of(request.method, request.path),
             key=idempotency.check_key(key),
             fingerprint=idempotency.fingerprint(raw),
         )
@@ -412,7 +413,7 @@ class Dispatcher:
             task.add_done_callback(self._background.discard)
 
     def _ask(self, request: Request, route: Route, values: list[str]) -> AccessRequest:
-        organization = request.header(b"x-organization-id")
+        organization = request.header(b"x-organization-id") or None
         if organization is None and b"organization_id=" in request.query_string and route.scope is not Scope.PUBLIC:
             organization = request.from_query("organization_id")
         path_org = values[0] if route.scope is Scope.PATH_ORG else None

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -94,16 +94,17 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
 
 
 async def _chunks(request: Request, upload: Upload) -> AsyncIterator[bytes]:
-    """Yield the body; if it is too large, the error names the first file."""
+    """Yield the body; if it is too large, the error names all files: any of them may be the reason."""
     try:
         async for chunk in request.chunks(upload.max_bytes + MAX_FIELD_BYTES):
             yield chunk
     except BodyTooLarge:
-        raise _too_large(upload.files[0], upload) from None
+        raise _too_large(upload.files, upload) from None
 
 
-def _too_large(name: str, upload: Upload) -> BadRequest:
-    return bad_field(name, f"is larger than {size_text(upload.max_bytes)}")
+def _too_large(names: Iterable[str], upload: Upload) -> BadRequest:
+    message = f"is larger than {size_text(upload.max_bytes)}"
+    return BadRequest("The request is not valid", fields=dict.fromkeys(names, message))
 
 
 class _Reader:
@@ -150,7 +151,10 @@ class _Reader:
     def headers_finished(self) -> None:
         _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
         self.name = options.get(b"name", b"").decode("utf-8", "replace")
-        if not self.name or self.name in self.form.fields or self.name in self.form.files:
+        is_repeated = self.name in self.form.fields or self.name in self.form.files
+        if is_repeated and (self.name in self.texts or self.name in self.upload.files):
+            raise bad_field(self.name, "is there twice")
+        if not self.name or is_repeated:
             raise BadRequest("The form has a part without a name, or a name twice")
         self.text = bytearray()
         # Clients send a text as a file, too: a Blob of a browser has a file name.
@@ -166,7 +170,8 @@ class _Reader:
             uploaded = self.form.files[self.name]
             uploaded.size += len(chunk)
             if uploaded.size > self.upload.max_bytes:
-                raise _too_large(self.name, self.upload)
+                # The first name is that of the documentation, and others are accepted for it.
+                raise _too_large((self.upload.files[0], self.name), self.upload)
             self.hash.update(chunk)
             self.file.write(chunk)
             return

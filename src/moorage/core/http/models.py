@@ -106,7 +106,7 @@ def validate(model: type[M], value: Any, *, problems: Mapping[str, str] | None =
     try:
         valid = model.model_validate(value)
     except ValidationError as error:
-        fields |= field_messages(error, value)
+        fields |= _field_messages(error, value, model)
     if valid is None or fields:
         raise _invalid(fields)
     return valid
@@ -129,11 +129,13 @@ def accepted_fields(model: type[BaseModel]) -> set[str]:
     return names
 
 
-def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
+def _field_messages(error: ValidationError, value: Any, model: type[BaseModel]) -> dict[str, str]:
     """Return a message for each invalid field of the client's input."""
+    root = model.model_fields.get("root")
+    tags = 1 if root is not None and root.discriminator is not None else 0  # pydantic's locations begin with the tag
     fields: dict[str, str] = {}
     for item in error.errors(include_url=False, include_input=False):
-        location = _client_location(item["loc"], value, item["type"])
+        location = _client_location(item["loc"][tags:], value, item["type"])
         if item["type"] in _TAGS:
             # The discriminator field of the union is invalid or missing.
             location = (*location, item["ctx"]["discriminator"].strip("'"))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from moorage.core.http.models import Output, QueryInput, QueryInt
 from moorage.core.kit.crypto import sign, verify
@@ -23,8 +23,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+LAST_PAGE = 999_999_999_999  # The offset of a later page might not fit into 64 bits.
+
+
+def _clamp_page(page: Any) -> Any:
+    """Replace a page beyond the last one by the last one: both are empty."""
+    is_beyond = isinstance(page, str) and page.isascii() and page.isdecimal() and len(page) > len(str(LAST_PAGE))
+    return str(LAST_PAGE) if is_beyond else page
+
+
 class PageQuery(QueryInput):
-    page: Annotated[QueryInt, Field(ge=1, le=999_999_999_999)] = 1
+    page: Annotated[QueryInt, BeforeValidator(_clamp_page), Field(ge=1, le=LAST_PAGE)] = 1
     page_size: Annotated[QueryInt, Field(ge=1, le=100)] = 20
 
     @property

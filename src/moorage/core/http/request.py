@@ -8,7 +8,7 @@ import binascii
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from moorage.core.kit.ids import new_trace_id
 from moorage.core.kit.texts import size_text, unusable
@@ -21,6 +21,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _USED_HEADERS = frozenset(
     (
         b"authorization",
+        b"host",
         b"content-type",
         b"content-length",
         b"content-encoding",
@@ -62,7 +63,7 @@ class Counted(NamedTuple):
     may: bool
 
 
-def uncounted(is_valid: bool) -> None:
+def uncounted(is_valid: bool = False) -> None:
     """No-op rate limit of a request that is not counted."""
 
 
@@ -75,6 +76,7 @@ class Request:
         "caller",
         "client",
         "consumed",
+        "count_failure",
         "count_request",
         "counted",
         "headers",
@@ -103,6 +105,8 @@ class Request:
         self.token: str | None = None
         self.counted: Counted | None = None
         self.count_request: Callable[[bool], None] = uncounted  # see `AccessRequest.count_request`
+        # Counts a request to a route that is not counted, once it is known to be invalid; raises RateLimited.
+        self.count_failure: Callable[[], None] = uncounted
         self.release: Callable[[], None] | None = None  # releases the stream slot after the response
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.set_on_half_close: Any = scope.get("moorage.set_on_half_close")  # see `http.server`
@@ -117,9 +121,9 @@ class Request:
         return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
 
     def from_query(self, name: str) -> str | None:
-        """Return a value of the query; None if missing, "" if the query is invalid."""
+        """Return a value of the query; None if it is missing or empty, "" if the query is invalid."""
         try:
-            return self.query().get(name)
+            return self.query().get(name) or None
         except BadRequest:
             return ""
 
@@ -198,14 +202,28 @@ class Request:
 def query_values(text: str) -> dict[str, str]:
     """Parse a query string; the last value of a repeated name wins."""
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
+        # Bytes that are not UTF-8 become surrogates, so that the error names their parameter.
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="surrogateescape")
     except ValueError:
         raise BadRequest("The query is not valid") from None
     values = dict(pairs)
-    for name, value in values.items():
-        if problem := unusable(name + value):
-            raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
+    problems = {_sent_name(name): _query_problem(name + value) for name, value in values.items()}
+    if fields := {name: problem for name, problem in problems.items() if problem}:
+        raise BadRequest("The request is not valid", fields=fields)
     return values
+
+
+def _query_problem(text: str) -> str | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "should be UTF-8"
+    return unusable(text)
+
+
+def _sent_name(name: str) -> str:
+    """Return the name of a parameter for an error, percent-encoded where it is not valid itself."""
+    return quote(name, errors="surrogateescape") if unusable(name) else name
 
 
 async def finish_unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

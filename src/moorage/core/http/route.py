@@ -76,6 +76,7 @@ class Route:
     identifies: tuple[tuple[str, str], ...] = ()  # item paths of other resources, and the property with their id
     events: bool = False  # server-sent events; the token may come in the query
     upload: Upload | None = None
+    webhook_headers: tuple[str, ...] = ()  # of a receiver of JSON objects; the first one has the signature
     body_optional: bool = False
     body_limit: int = JSON_LIMIT
     deprecated: bool = False

@@ -38,6 +38,7 @@ with hidden("uvicorn.main", Server=None, main=None, run=None):
 HEADER_BYTES = 64 * 1024
 HEADER_S = 10.0
 UNREAD_S = 30.0
+_TOO_LARGE = "The headers are larger than 64 KiB"
 
 # Replaces the header list while no headers are expected: uvicorn would otherwise collect trailers without a limit, as
 # headers.
@@ -57,7 +58,7 @@ class _Unsent(NamedTuple):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses headers over 64 KiB or slower than 10 s, and an invalid Host.
+    """Refuses headers and trailers over 64 KiB, headers slower than 10 s, and an invalid Host.
 
     Aborts a connection whose client does not read its responses.
     """
@@ -66,7 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
     unread_s = UNREAD_S
     _unsent: _Unsent | None = None
     on_first_connection: Callable[[], None] = staticmethod(lambda: None)
-    _head_bytes = 0
+    _unparsed_bytes = 0  # since the last request, the end of its headers or the last part of its body
     _head_timer: asyncio.TimerHandle | None = None
     _running: RequestResponseCycle | None = None
     _is_half_closed = False  # by the client
@@ -87,20 +88,24 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._waits_for_head():
-            # Counted per read: the parser does not report a header that never ends.
-            self._head_bytes += min(len(data), HEADER_BYTES + 1)
-            if self._head_bytes > HEADER_BYTES and not self._head_ends_within(data):
-                self._refuse("The headers are larger than 64 KiB")
-                return
+        # Counted per read: the parser does not report a header, a trailer or a chunk size that never ends.
+        self._unparsed_bytes += len(data)
+        is_over = self._unparsed_bytes > HEADER_BYTES
+        if is_over and self._waits_for_head() and not self._head_ends_within(data):
+            self._refuse(_TOO_LARGE)
+            return
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             self._decline_upgrade(data[offer.args[0] :])
+            return
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(str(cause) if isinstance(cause, BadHead) else "The request is not valid HTTP")
+            return
+        if self._unparsed_bytes > HEADER_BYTES and not self._waits_for_head():
+            self._refuse(_TOO_LARGE)
             return
         # Headers nearly always arrive in one read and then need no timer. An answered connection has its own.
         is_answered = self.headers is _NOT_KEPT and self.timeout_keep_alive_task is not None
@@ -143,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
+        self._unparsed_bytes = 0
         if self._head_timer is not None:
             self._stop_timer()
         problem = host_header.find_problem(self.headers, self.parser.get_http_version())
@@ -151,6 +156,15 @@ class BoundedProtocol(HttpToolsProtocol):
             raise BadHead(problem)
         super().on_headers_complete()
         self.headers = _NOT_KEPT
+
+    def on_body(self, body: bytes) -> None:
+        if not self.cycle.response_complete:
+            self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed_bytes = 0
+        super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

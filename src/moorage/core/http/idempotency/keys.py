@@ -20,6 +20,7 @@ from moorage.core.kit.records import dataclass
 from moorage.errors import Conflict, MoorageError, bad_field
 
 MAX_KEY = 255
+MAX_ROUTE = 255  # characters; an index row of PostgreSQL is at most 2,704 bytes
 KEPT_MS = DAY_MS
 MAX_ANSWER_BYTES = 256 * 1024
 LEASE_MS = MINUTE_MS  # of a claim that is stored before its effect, since its last renewal
@@ -42,6 +43,14 @@ def check_key(key: str) -> str:
     if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
         raise bad_field("Idempotency-Key", f"should be 1 to {MAX_KEY} printable ASCII characters")
     return key
+
+
+def route_of(method: str, path: str) -> str:
+    """Return method and path, shortened by a hash of both where they are too long for the index."""
+    route = f"{method} {path}"
+    if len(route) <= MAX_ROUTE:
+        return route
+    return f"{route[:200]}#{fingerprint(route.encode())}"
 
 
 def fingerprint(body: bytes) -> str:

@@ -13,7 +13,7 @@ idempotency_key = table(
     id_column(),
     Column("org_id", Id, nullable=False),  # 0 for routes without an organization
     text("actor"),  # `user:7` or `token:12`
-    text("route"),  # method and path
+    text("route"),  # see `keys.route_of`
     text("key"),
     text("fingerprint"),  # of the body
     Column("status", Integer, nullable=True),  # null while the first request runs

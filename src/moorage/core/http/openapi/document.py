@@ -162,23 +162,37 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         text = "The same key with the same body takes effect once within 24 hours."
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"}
         parameters.append(_header("Idempotency-Key", text, schema))
+    for name in route.webhook_headers:
+        text = "The signature of the body." if name == route.webhook_headers[0] else "Sent with each event."
+        parameters.append(_header(name, text, {"type": "string"}, required=True))
     return parameters
 
 
-def _header(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
+def _header(name: str, text: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": required, "description": text, "schema": schema}
 
 
 def _body(route: Route, components: dict[str, Any]) -> dict[str, Any] | None:
     if route.upload is not None:
-        files = {name: {"type": "string", "format": "binary"} for name in route.upload.files}
         fields = _component(route.upload.fields, components) if route.upload.fields else {"type": "object"}
-        schema = {"allOf": [fields, {"type": "object", "properties": files}]}
+        schema = {"allOf": [fields, _files(route.upload.files)]}
         return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    if route.webhook_headers:
+        return {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
     if route.body is None:
         return None
     schema = _component(route.body, components)
     return {"required": not route.body_optional, "content": {"application/json": {"schema": schema}}}
+
+
+def _files(names: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of the files of an upload, of which exactly one is read."""
+    file: dict[str, Any] = {"type": "string", "format": "binary"}
+    if len(names) == 1:
+        return {"type": "object", "properties": {names[0]: file}, "required": [names[0]]}
+    file["description"] = f"One of {' and '.join(f'`{name}`' for name in names)} is required."
+    required = [{"required": [name]} for name in names]
+    return {"type": "object", "properties": dict.fromkeys(names, file), "anyOf": required}
 
 
 def _component(model: type[BaseModel], components: dict[str, Any]) -> dict[str, Any]:
@@ -213,8 +227,8 @@ def _success(route: Route, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 def _failures(route: Route) -> dict[str, Any]:
     if route.raw:
-        refusals = {"400": "Refused", "401": "Refused"} if route.is_write else {}
-        named = {**refusals, "500": "500"}
+        refusals = ("400", "401", "429") if route.is_write else ()
+        named = {**dict.fromkeys(refusals, "Refused"), "500": "500"}
     else:
         is_public_read = route.scope is Scope.PUBLIC and not route.is_write
         statuses = {400, 429, 500} if is_public_read else set(STATUS.values())
@@ -253,7 +267,7 @@ _HEADERS: dict[str, Any] = {
 }
 # Refusals of webhook receivers, which answer without the envelope.
 _REFUSED: dict[str, Any] = {
-    "description": "The request is malformed, or its signature does not hold",
+    "description": "The request is malformed, its signature does not hold, or too many bodies are received at once",
     "headers": _headers("X-Request-Id"),
     "content": {
         "application/json": {

@@ -21,13 +21,15 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SAFE_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,1024}")
 
 # Any web page may call functions, so all get the same CORS headers.
-CORS_LINES = (
-    b"access-control-allow-origin: *\r\n",
-    b"access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n",
-    b"access-control-expose-headers: *\r\n",
-)
-CORS = b"".join(CORS_LINES)
-_DEFAULT_ALLOWED_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"
+_CORS_HEADERS = {
+    b"access-control-allow-origin": b"*",
+    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+    b"access-control-allow-headers": b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent",
+    b"access-control-expose-headers": b"*",
+}
+_CORS_LINES = {name.decode(): b"%b: %b\r\n" % (name, value) for name, value in _CORS_HEADERS.items()}
+CORS_NAMES = frozenset(_CORS_LINES)
+CORS = b"".join(_CORS_LINES.values())
 
 
 class Request:
@@ -120,6 +122,9 @@ NO_HOST = Failure(400, "bad_request", host_header.ABSENT)
 MANY_HOSTS = Failure(400, "bad_request", host_header.SEVERAL)
 BAD_HOST = Failure(400, "bad_request", host_header.MALFORMED)
 BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
+LONG_FORM = Failure(400, "bad_request", "The request's form has more than 10,000 fields")
+LONG_QUERY = Failure(400, "bad_request", "The request's query has more than 1,000 fields")
+RESERVED = Failure(400, "bad_request", "A JSON body of more than 64 KB cannot set __ow_body or __ow_isBase64Encoded")
 LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")
 MANY_HEADERS = Failure(400, "bad_request", "The request has more than 256 headers")
 LARGE_BODY = Failure(413, "bad_request", "The request's body is larger than 6 MB")
@@ -132,10 +137,22 @@ QUEUE_FULL = Failure(429, "rate_limited", "Too many calls wait for this function
 
 
 def preflight(request: Request) -> Answer:
+    headers = _CORS_HEADERS | {b"access-control-max-age": b"86400"}
     requested = request.find_header(b"access-control-request-headers")
-    # `*` does not cover Authorization, so the requested names are repeated.
-    allowed = requested if requested and _SAFE_HEADER_NAMES.fullmatch(requested) else _DEFAULT_ALLOWED_HEADERS
-    return Answer(200, b"", ((b"access-control-allow-headers", allowed), (b"access-control-max-age", b"86400")))
+    if requested and _SAFE_HEADER_NAMES.fullmatch(requested):
+        # `*` does not cover Authorization, so the requested names are repeated.
+        headers[b"access-control-allow-headers"] = requested
+    return Answer(200, b"", tuple(headers.items()), has_cors=True)
+
+
+def cors_besides(names: set[str]) -> bytes:
+    """Return the CORS lines of a reply that sets these CORS headers itself.
+
+    A function that sets the allowed origin sets all of them: the others would widen its rule.
+    """
+    if "access-control-allow-origin" in names:
+        return b""
+    return b"".join(line for name, line in _CORS_LINES.items() if name not in names)
 
 
 def fresh_id() -> bytes:

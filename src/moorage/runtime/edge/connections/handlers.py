@@ -61,7 +61,7 @@ class PublicHandler:
             return None
         target, function = self._find(request)
         if function is None or target is None or _is_refused(request, target, function):
-            return self._answer_without_function(request, target)
+            return self._answer_without_call(request, target, function)
         try:
             params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
@@ -79,7 +79,7 @@ class PublicHandler:
         """Return the answer if it does not depend on the body, else None."""
         target, function = self._find(request)
         if function is None or target is None or _is_refused(request, target, function):
-            return self._answer_without_function(request, target)
+            return self._answer_without_call(request, target, function)
         return None
 
     def _find(self, request: Request) -> tuple[web.FunctionTarget | None, AnyFunction | None]:
@@ -87,8 +87,10 @@ class PublicHandler:
         target = self._targets.find(request.target, request.find_header(b"host"))
         return target, None if target is None else self._table.find(target.org, target.name)
 
-    def _answer_without_function(self, request: Request, target: web.FunctionTarget | None) -> Answer:
-        if request.method == b"OPTIONS":
+    def _answer_without_call(
+        self, request: Request, target: web.FunctionTarget | None, function: AnyFunction | None
+    ) -> Answer:
+        if request.method == b"OPTIONS" and function is not None:
             return answers.preflight(request)
         # Also for removed functions, whose service worker may still be in browsers.
         is_worker = target is not None and target.origin.is_shared and _is_service_worker(request)

@@ -21,6 +21,7 @@ from moorage.runtime.edge.connections.bodies import LARGE_BYTES, add_piece
 from moorage.runtime.edge.connections.clients import UNKNOWN, key_from_gateway, key_from_proxy, key_of
 from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow
 from moorage.runtime.edge.connections.owner import ConnectionOwner
+from moorage.runtime.edge.connections.unparsed import Unparsed
 
 # Returns the answer, or None to answer later through the connection.
 Handler = Callable[["Connection", Request], Answer | None]
@@ -68,7 +69,8 @@ class Connection(asyncio.Protocol):
         self._pipelined_bytes = 0
         self._current: Request | None = None  # the request that the handler runs
         self._is_receiving = False  # a request has begun and is incomplete
-        self._unfinished_bytes = 0
+        self._unparsed = Unparsed()
+        self._discarded_bytes = 0  # after the last answer
         self._request_cache = listener.request_cache
         self._complete_request: Request | None = None  # in the current chunk of data
         self._begun = 0  # requests in the current chunk of data
@@ -155,17 +157,18 @@ class Connection(asyncio.Protocol):
             self._handle(request)
             return
         if phase == CLOSING:
-            self._unfinished_bytes += len(data)
-            if self._unfinished_bytes > 2 * self._limits.body_bytes:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > 2 * self._limits.body_bytes:
                 self.abort()
             return
-        self._unfinished_bytes += len(data)
+        self._unparsed.add_read(len(data), is_receiving=self._is_receiving)
         self._complete_request = None
         self._begun = 0
         try:
             self._parser.feed_data(data)
-            if self._phase == HEADERS:
-                self._check_unfinished_headers()
+            if self._is_receiving:
+                if self._unparsed.endless > self._limits.header_bytes:
+                    raise Refused(answers.LONG_HEADERS)
             elif phase == IDLE and self._begun == 1 and len(data) <= _MAX_CACHED_BYTES:
                 self._remember(data)
         except Refused as refused:
@@ -177,7 +180,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             pass  # The request was answered without upgrade, and the connection is closing.
         if self._is_receiving or self._pipelined or self._flow.has_hold:
-            self._account(len(data))
+            self._account()
 
     def _remember(self, data: bytes) -> None:
         """Cache a request that arrived alone in one chunk."""
@@ -186,7 +189,7 @@ class Connection(asyncio.Protocol):
                 self._request_cache.clear()
             self._request_cache[data] = self._complete_request
 
-    def _account(self, last_bytes: int = 0) -> None:
+    def _account(self) -> None:
         """Count the memory after a chunk; pause or refuse the client above its share."""
         if self._phase == CLOSING:
             return
@@ -202,13 +205,13 @@ class Connection(asyncio.Protocol):
             return
         if not flow.has_hold:
             flow.open(self._client_key(self._headers, self._client))
-        # The parser holds an incomplete header. With several requests in one chunk its size is unknown, so the whole
-        # chunk counts, and other requests in it are counted twice.
-        unparsed = 0 if self._is_past_headers else max(self._unfinished_bytes, last_bytes if self._begun > 1 else 0)
+        # The parser holds an incomplete header or trailer. Complete headers of the same read are counted twice.
+        can_hold = self._is_receiving and (self._is_chunked or not self._is_past_headers)
+        held = self._unparsed.held if can_hold else 0
         parsed = self._header_bytes + len(self._headers) * _HEADER_BYTES
         size = self._body_size() if is_past_headers else 0
         fits = flow.count(
-            loose=self._pipelined_bytes + parsed + unparsed,
+            loose=self._pipelined_bytes + parsed + held,
             body=self._body_bytes,
             size=size,
             is_turn=self._current is None,
@@ -299,6 +302,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._is_past_headers = True
+        self._unparsed.add_parsed()
         if not self._has_host and self._parser.get_http_version() != "1.0":
             raise Refused(answers.NO_HOST)
         if self._length > self._limits.body_bytes:
@@ -320,6 +324,7 @@ class Connection(asyncio.Protocol):
                 self._send_continue()
 
     def on_body(self, body: bytes) -> None:
+        self._unparsed.add_parsed(len(body))
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.body_bytes:
             raise Refused(answers.LARGE_BODY)
@@ -329,8 +334,8 @@ class Connection(asyncio.Protocol):
         add_piece(self._body, body)
 
     def on_message_complete(self) -> None:
+        self._unparsed.add_parsed()
         if self._is_skipped:
-            self._unfinished_bytes = 0
             self._is_receiving = False
             self._reset()
             self._phase = IDLE
@@ -351,7 +356,6 @@ class Connection(asyncio.Protocol):
         if request.keep_alive and not self._expects_continue and self._early is None:
             self._complete_request = request
         size = self._header_bytes + self._body_bytes
-        self._unfinished_bytes = 0
         self._is_receiving = False
         self._reset()
         if self._current is not None:
@@ -443,12 +447,6 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self.transport.abort()
 
-    def _check_unfinished_headers(self) -> None:
-        # The parser reports a header only when it is complete, so an endless one shows only in the size of the chunks.
-        # A chunk with the end of one request and the start of the next is not counted: most of it may be the first.
-        if self._unfinished_bytes > self._limits.header_bytes:
-            raise Refused(answers.LONG_HEADERS)
-
     def _failure_of(self, error: httptools.HttpParserCallbackError) -> Failure:
         if isinstance(error.__context__, Refused):
             return error.__context__.failure
@@ -481,7 +479,6 @@ class Connection(asyncio.Protocol):
     def _close(self, *, has_unread: bool) -> None:
         self._phase = CLOSING
         self._deadline = self._listener.now + self._limits.linger_s
-        self._unfinished_bytes = 0
         self._forget_requests()
         if has_unread:
             # Closing while the client sends would reset the connection and lose the answer. So only the sending side

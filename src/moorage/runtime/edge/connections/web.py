@@ -37,6 +37,20 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 _decode_pairs = decoder_of(list[tuple[str, str]]).decode
 _validate = decoder_of(msgspec.Raw).decode
+_decode_members = decoder_of(dict[str, msgspec.Raw]).decode
+
+_BODY_PARAMS = ("__ow_body", "__ow_isBase64Encoded")  # The other params of the edge replace those of a request.
+
+
+class _BodyParams(msgspec.Struct):
+    """Members of a JSON body with the names of `_BODY_PARAMS`; decoding skips all others."""
+
+    body: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=_BODY_PARAMS[0])
+    is_base64: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=_BODY_PARAMS[1])
+
+
+_NO_BODY_PARAMS = _BodyParams()
+_decode_body_params = decoder_of(_BodyParams).decode
 
 
 class FunctionTarget:
@@ -49,7 +63,10 @@ class FunctionTarget:
         self.org = org
         self.name = name
         self.rest = rest
-        self.query = encode(_form_fields(query, _MAX_QUERY_FIELDS))[1:-1] if query else b""
+        self.query: bytes | None = b""  # None: a query with too many fields
+        if query:
+            fields = _form_fields(query, _MAX_QUERY_FIELDS)
+            self.query = None if fields is None else encode(fields)[1:-1]
         self.tail = b',"__ow_path":%b,"__ow_query":%b}' % (_text(rest), _text(query))
 
 
@@ -83,20 +100,18 @@ class TargetCache:
             return None
         path, *org, name, rest, query = match.groups()
         origin: Origin = SharedOrigin(path.decode()) if owner is None else OwnOrigin(owner[1].decode())
-        try:
-            return FunctionTarget(
-                (org[0] if owner is None else owner[2]).decode(), name.decode(), rest, query or b"", origin
-            )
-        except ValueError:
-            return None
+        org_id = org[0] if owner is None else owner[2]
+        return FunctionTarget(org_id.decode(), name.decode(), rest, query or b"", origin)
 
 
 def params_of(request: Request, target: FunctionTarget, headers: bytes, *, raw: bool) -> bytes:
-    """Return the params of a call as JSON text; raises Refused for a bad body."""
+    """Return the params of a call as JSON text; raises Refused for a bad body or query."""
     method = _METHODS.get(request.method) or b'"__ow_method":%b' % _text(request.method.lower())
     if raw:
         return b'{%b%b,"__ow_headers":%b%b' % (_raw_body(request), method, headers, target.tail)
     query = target.query
+    if query is None:
+        raise Refused(answers.LONG_QUERY)
     if request.body:
         body = _body(request)
         query = b"%b,%b" % (query, body) if query and body else query or body
@@ -158,27 +173,41 @@ def _json_body(body: bytes) -> bytes:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Refused(answers.BAD_JSON) from None
     inner = body.strip()
-    return inner[1:-1].strip() if inner[:1] == b"{" else b'"__ow_body":' + body
+    if inner[:1] != b"{":
+        return b'"__ow_body":' + body
+    if (b"__ow_" in inner or b"\\u00" in inner) and _decode_body_params(inner) != _NO_BODY_PARAMS:
+        inner = _without_body_params(inner)
+    return inner[1:-1].strip()
+
+
+def _without_body_params(text: bytes) -> bytes:
+    """Remove the members of a JSON object that only the edge sets; the others stay as they are."""
+    if len(text) > _DECODED_JSON_BYTES:
+        raise Refused(answers.RESERVED)
+    members = _decode_members(text)
+    return encode({name: value for name, value in members.items() if name not in _BODY_PARAMS})
 
 
 def _form_body(body: bytes) -> bytes:
-    try:
-        fields = _form_fields(body, _MAX_FORM_FIELDS)
-    except ValueError:
-        raise Refused(answers.BAD_JSON) from None
+    fields = _form_fields(body, _MAX_FORM_FIELDS)
+    if fields is None:
+        raise Refused(answers.LONG_FORM)
     return encode(fields)[1:-1]
 
 
-def _form_fields(form: bytes, max_fields: int) -> dict[str, str]:
-    """Decode a form or a query; raises ValueError if it has too many fields.
+def _form_fields(form: bytes, max_fields: int) -> dict[str, str] | None:
+    """Decode a form or a query, without params that only the edge sets; return None if it has too many fields.
 
     The result is that of `urllib.parse.parse_qsl`, which needs ten times as long for invalid escapes.
     """
     text = form.decode("utf-8", "replace").replace("+", " ")
     if text.count("&") >= max_fields:
-        raise ValueError("too many fields")
+        return None
     parts = (each.partition("=") for each in text.split("&") if each)
-    return {_unescape(name): _unescape(value) for name, _, value in parts}
+    fields = {_unescape(name): _unescape(value) for name, _, value in parts}
+    for name in _BODY_PARAMS:
+        fields.pop(name, None)
+    return fields
 
 
 def _unescape(text: str) -> str:
@@ -237,7 +266,8 @@ def reply_head(head: bytes, origin: Origin) -> ReplyHead:
         pairs = _decode_pairs(head)
     except msgspec.DecodeError:
         raise BadReply("the function's headers cannot be read") from None
-    lines, cors, declared = [], answers.CORS, ABSENT
+    lines, declared = [], ABSENT
+    own_cors: set[str] = set()
     for name, value in pairs:
         lower = name.lower()
         if lower in _EDGE_HEADERS:
@@ -254,13 +284,13 @@ def reply_head(head: bytes, origin: Origin) -> ReplyHead:
         elif lower == "content-security-policy":
             # Treated as a document: a 304 with only the function's policy could replace ours in a cached document.
             declared = DOCUMENT
-        elif lower == "access-control-allow-origin":
-            cors = b""
+        elif lower in answers.CORS_NAMES:
+            own_cors.add(lower)
         try:
             lines.append(f"{name}: {value}\r\n".encode("latin-1"))
         except UnicodeEncodeError:
             lines.append(f"{name}: {value}\r\n".encode())
-    return ReplyHead(b"".join(lines), cors, declared)
+    return ReplyHead(b"".join(lines), answers.cors_besides(own_cors) if own_cors else answers.CORS, declared)
 
 
 def health(counts: dict[str, object]) -> Answer:
