@@ -170,7 +170,7 @@ class SoftwareCatalog:
         return [(release, why) for release in absent if (why := self._why_unusable(release)) is not None]
 
     def releases(self) -> list[Release]:
-        """Return the releases of the installed software, for `install`, without those that a fetchable one replaces."""
+        """Return the releases of the installed software, for `install`; leaves out replaced releases."""
         replaced = [software for software, _ in self.replaceable()]
         return [_release_of(software) for software in self.installed() if software not in replaced]
 
